@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/ctl/manifestfile"
@@ -66,23 +67,34 @@ func applyVIPs(
 	if whole.GetDryRun() || len(list) == 1 {
 		return applyPart(cmd.Context(), s, whole, resources)
 	}
-	check := &weirv1.ApplyVIPsRequest{
-		Vips: whole.GetVips(), Pools: whole.GetPools(), PrefixLists: whole.GetPrefixLists(), DryRun: true, Strict: whole.GetStrict(),
-	}
-	if _, err := applyPart(cmd.Context(), s, check, resources); err != nil {
+	return applyParts(whole, list, func(part *weirv1.ApplyVIPsRequest, before int) (*weirv1.ApplyVIPsResponse, error) {
+		return applyPart(cmd.Context(), s, part, resources[before:])
+	}, func(applied int) {
+		fmt.Fprintf(cmd.ErrOrStderr(), "%d of %d VIPs\n", applied, len(whole.GetVips()))
+	})
+}
+
+// applyParts has a dry run made of all, then has each part applied, which begins after so many resources. It tells how
+// many VIPs are, and returns all responses as one.
+func applyParts(
+	whole *weirv1.ApplyVIPsRequest, list []*weirv1.ApplyVIPsRequest,
+	apply func(part *weirv1.ApplyVIPsRequest, before int) (*weirv1.ApplyVIPsResponse, error), tell func(applied int),
+) (*weirv1.ApplyVIPsResponse, error) {
+	whole.DryRun = true
+	_, err := apply(whole, 0)
+	if whole.DryRun = false; err != nil {
 		return nil, err
 	}
 	all := &weirv1.ApplyVIPsResponse{}
+	before := 0
 	for _, part := range list {
-		before := len(all.GetPools()) + len(all.GetPrefixLists()) + len(all.GetVips())
-		done, err := applyPart(cmd.Context(), s, part, resources[before:])
+		done, err := apply(part, before)
 		if err != nil {
 			return nil, partError(err, len(all.GetVips()))
 		}
-		all.Generation = done.GetGeneration()
-		all.Vips, all.Pools = append(all.Vips, done.GetVips()...), append(all.Pools, done.GetPools()...)
-		all.PrefixLists = append(all.PrefixLists, done.GetPrefixLists()...)
-		fmt.Fprintf(cmd.ErrOrStderr(), "%d of %d VIPs\n", len(all.GetVips()), len(whole.GetVips()))
+		before += beside(part) + len(part.GetVips())
+		proto.Merge(all, done)
+		tell(len(all.GetVips()))
 	}
 	return all, nil
 }

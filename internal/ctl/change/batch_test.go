@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 
+	"google.golang.org/protobuf/proto"
+
 	weirv1 "github.com/weirlb/weir/api/v1"
 )
 
@@ -41,5 +43,47 @@ func TestParts(t *testing.T) {
 		if name != whole.GetVips()[i].GetName() || len(names) != len(whole.GetVips()) {
 			t.Fatalf("VIP %d of %d is %s", i, len(names), name)
 		}
+	}
+}
+
+// The dry run before the parts has all that they have, each part knows how many resources are before it, and the
+// response has what was done of all.
+func TestApplyInParts(t *testing.T) {
+	whole := &weirv1.ApplyVIPsRequest{
+		Pools: []*weirv1.AddressPool{{Name: "edge"}}, PrefixLists: []*weirv1.PrefixList{{Name: "office"}},
+		Networks: []*weirv1.VirtualNetwork{{Name: "blue"}, {Name: "red"}}, Overlays: []*weirv1.Overlay{{Name: "overlay"}},
+	}
+	for i := range 9000 {
+		whole.Vips = append(whole.Vips, &weirv1.VIP{Name: fmt.Sprint("vip", i)})
+	}
+	var dry *weirv1.ApplyVIPsRequest
+	told, next := 0, 0
+	all, err := applyParts(whole, parts(whole), func(part *weirv1.ApplyVIPsRequest, before int) (*weirv1.ApplyVIPsResponse, error) {
+		if part.GetDryRun() {
+			dry = proto.CloneOf(part)
+			return &weirv1.ApplyVIPsResponse{}, nil
+		}
+		if before != next {
+			t.Errorf("a part begins after %d resources, said %d", next, before)
+		}
+		next += beside(part) + len(part.GetVips())
+		done := &weirv1.ApplyVIPsResponse{Generation: uint64(next)}
+		for _, vip := range part.GetVips() {
+			done.Vips = append(done.Vips, &weirv1.AppliedVIP{Name: vip.GetName()})
+		}
+		for _, network := range part.GetNetworks() {
+			done.Networks = append(done.Networks, &weirv1.AppliedVirtualNetwork{Name: network.GetName()})
+		}
+		for range part.GetOverlays() {
+			done.Overlays = append(done.Overlays, &weirv1.AppliedOverlay{})
+		}
+		return done, nil
+	}, func(applied int) { told = applied })
+	if err != nil || told != 9000 || len(all.GetVips()) != 9000 || len(all.GetNetworks()) != 2 || len(all.GetOverlays()) != 1 || all.GetGeneration() != 9005 {
+		t.Errorf("got %d VIPs, %d networks, %d overlays, generation %d; told %d: %v",
+			len(all.GetVips()), len(all.GetNetworks()), len(all.GetOverlays()), all.GetGeneration(), told, err)
+	}
+	if len(dry.GetVips()) != 9000 || len(dry.GetNetworks()) != 2 || len(dry.GetOverlays()) != 1 || len(dry.GetPrefixLists()) != 1 {
+		t.Errorf("the dry run had %d VIPs, %d networks, %d overlays", len(dry.GetVips()), len(dry.GetNetworks()), len(dry.GetOverlays()))
 	}
 }
