@@ -45,6 +45,8 @@ const (
 	probeEvery = 250 * time.Millisecond
 	// conflictTime is how long a VIP that another station has is not taken, and how far apart a VIP is defended.
 	conflictTime = 10 * time.Second
+	// claimsTold is of how many VIPs, that another station has, operators are told one by one in conflictTime.
+	claimsTold = 16
 )
 
 // Datapath answers.
@@ -92,6 +94,7 @@ type Neighbor struct {
 	lapsed    bool // there is no lease, and it was said
 	failures  int  // of requests, in a row
 	conflicts uint64
+	claims    claims
 	takeovers uint64
 	failed    error // of the data plane or the segment; nil: it works
 }
@@ -372,6 +375,9 @@ func (n *Neighbor) hear(claim segment.Claim) {
 	}
 	v.news = max(now, 1)
 	n.conflicts++
+	if !n.claims.tells(now, n.Log) {
+		return
+	}
 	does := "the mux does not answer for it, and asks again every 10 s"
 	if answers {
 		does = "the mux goes on answering, and tells the neighbors so"
@@ -379,6 +385,28 @@ func (n *Neighbor) hear(claim segment.Claim) {
 	message := fmt.Sprintf("station %s claims the address: %s", net.HardwareAddr(claim.MAC[:]), does)
 	n.Log.Warn("another station has the address of a vip", "vip", claim.Address, "neighbor", net.HardwareAddr(claim.MAC[:]))
 	n.Event(&weirv1.MuxEvent{Vip: claim.Address.String(), Reason: reason.NeighborConflict, Message: message, Warning: true})
+}
+
+// claims bounds what a station that claims many VIPs has operators told.
+type claims struct {
+	since     time.Duration
+	told, not int
+}
+
+// tells says whether operators are told of one more. How many they were not told of is said when they are told again.
+func (c *claims) tells(now time.Duration, log *slog.Logger) bool {
+	if now >= c.since+conflictTime {
+		if c.not > 0 {
+			log.Warn("other stations have the addresses of more vips than were named", "more", c.not)
+		}
+		*c = claims{since: now}
+	}
+	if c.told == claimsTold {
+		c.not++
+		return false
+	}
+	c.told++
+	return true
 }
 
 // Held are the VIPs that are answered for now, in order.

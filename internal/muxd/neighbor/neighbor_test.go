@@ -224,6 +224,37 @@ func TestClaimsFromManyMACsAreToldSeldom(t *testing.T) {
 	}
 }
 
+// Of a station that claims many VIPs operators are told by some names, and then by the number of the others. All are warned of.
+func TestClaimsOfManyVIPsAreToldBySomeNames(t *testing.T) {
+	r := newRig()
+	var log strings.Builder
+	r.Log = slog.New(slog.NewTextHandler(&log, nil))
+	const vips = 100
+	var all []netip.Addr
+	r.serves = map[netip.Addr]bool{}
+	for i := range vips {
+		all = append(all, netip.AddrFrom4([4]byte{203, 0, 113, byte(i)}))
+		r.serves[all[i]] = true
+	}
+	r.grant(0, all...)
+	r.turn(t.Context())
+	for range 2 {
+		for _, vip := range all {
+			r.hear(segment.Claim{Address: vip, MAC: thief})
+		}
+		r.now += conflictTime
+	}
+	if len(r.events) != 2*claimsTold || strings.Count(log.String(), "another station has") != 2*claimsTold {
+		t.Errorf("%d events and the log\n%s", len(r.events), log.String())
+	}
+	if !strings.Contains(log.String(), fmt.Sprint("more=", vips-claimsTold)) {
+		t.Errorf("the log does not say how many more\n%s", log.String())
+	}
+	if warnings := r.Warnings(); len(warnings) != vips {
+		t.Errorf("%d warnings", len(warnings))
+	}
+}
+
 // What a write that failed left in the data plane is written anew, also if the VIPs are those before it again.
 func TestAWriteThatFailedIsDoneAgain(t *testing.T) {
 	r := newRig()
