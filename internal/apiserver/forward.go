@@ -1,7 +1,6 @@
 package apiserver
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -59,11 +58,6 @@ func (f forwarder) forward(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		leave, ok := f.Ports.Enter(w, r, r.Header.Get(trust.ForwardedByHeader) != "")
-		if !ok {
-			return
-		}
-		defer leave()
 		leader, err := f.Replica.AwaitLeader(r.Context())
 		switch {
 		case err != nil:
@@ -77,22 +71,11 @@ func (f forwarder) forward(next http.Handler) http.Handler {
 			apierr.Write(w, r, rpc.RetryError(fmt.Errorf("manager %s leads no more: try again", f.Name)))
 		default:
 			audit.End(r.Context(), nil) // the leader audits what it answers
-			done, err := f.Ports.Precheck(r)
-			if err != nil {
-				apierr.Write(w, r, err)
-				return
-			}
-			defer done()
-			answered := func() { done(); leave() }
 			r.URL.Host = leader
-			proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), answeredKey{}, answered)))
+			proxy.ServeHTTP(w, r)
 		}
 	})
 }
-
-// answeredKey is of what is to be done when the leader has answered, before the caller hears of it: who hears may ask
-// again at once.
-type answeredKey struct{}
 
 // toLeader sends requests to the leader, over connections that were opened with the newest certificate of
 // this manager.
@@ -160,9 +143,6 @@ func (f forwarder) proxy() *httputil.ReverseProxy {
 			f.showWritten(answer)
 			answer.Header.Del("Cache-Control") // this manager has said it
 			answer.Header.Del(nosniff)
-			if done, ok := answer.Request.Context().Value(answeredKey{}).(func()); ok {
-				done()
-			}
 			return nil
 		},
 		FlushInterval: -1,

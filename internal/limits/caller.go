@@ -43,10 +43,9 @@ var Callers = map[Kind]Caller{
 
 // What all callers have together.
 const (
-	Watches   = 1000        // open with one manager
-	LargeAll  = 8           // requests under way that are Large
-	LargeEach = 2           // of one caller, or of one tenant
-	PortBody  = time.Second // to send a port request, which has no place before it is there
+	Watches   = 1000 // open with one manager
+	LargeAll  = 8    // requests under way that are Large
+	LargeEach = 2    // of one caller, or of one tenant
 )
 
 // Connections of those that have not said yet who they are.
@@ -76,12 +75,3 @@ const (
 	HeadersCertified = 16 << 10
 	HeadersOthers    = 4 << 10 // net/http reads 4 KiB more before it refuses, which is most of what a stranger can make it do
 )
-
-// Part is what of a number one of several may have, so that another finds some: three quarters, unless they are few.
-func Part(n int) int {
-	const few = 8
-	if n < few {
-		return n
-	}
-	return n * 3 / 4
-}

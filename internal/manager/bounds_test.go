@@ -8,7 +8,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
@@ -152,68 +151,23 @@ func TestStrangersHavePlaces(t *testing.T) {
 	})
 }
 
-// Only hosts take places of port requests, and only when their request is there; and only managers go ahead in the line.
-func TestPlacesOfPortRequestsAreForHosts(t *testing.T) {
-	m, admin, _ := secure(t, Config{})
-	if _, err := admin.ApplyTenants(t.Context(), &weirv1.ApplyTenantsRequest{Tenants: []*weirv1.Tenant{{Name: "red"}}}); err != nil {
-		t.Fatal(err)
-	}
-	made, err := admin.CreateUser(t.Context(), &weirv1.CreateUserRequest{User: &weirv1.User{
-		Name: "vic", Bindings: []*weirv1.Binding{{Tenant: "red", Role: "viewer"}},
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	post := "POST " + weirv1connect.SyncServiceAllocatePortsProcedure + " HTTP/1.1\r\nHost: m\r\nContent-Type: application/proto\r\n" +
-		"Authorization: Bearer " + made.GetToken() + "\r\nContent-Length: 100\r\n\r\n"
-	conns := []net.Conn{}
-	for range 10 {
-		conns = append(conns, raw(t, m, true, post))
-	}
-	for _, conn := range conns {
-		conn.SetReadDeadline(time.Now().Add(30 * time.Second)) // the read tells
-		answer := make([]byte, 4096)
-		n, err := conn.Read(answer)
-		if !strings.Contains(string(answer[:n]), "only hosts do") {
-			t.Fatalf("a viewer that sends no body is told %q, %v", answer[:n], err)
-		}
-	}
-	if n := m.allocator.Queue.Open(); n != 0 {
-		t.Errorf("%d places are taken", n)
-	}
-}
-
-// A host that sends half of a port request takes no place.
-func TestHalfAPortRequestTakesNoPlace(t *testing.T) {
+// A host that says that it hands a request on, as managers do, is not believed.
+func TestOnlyManagersForward(t *testing.T) {
 	m, _, _ := secure(t, Config{})
-	credential, err := pki.Issue(m.identity.Authority(), trust.Identity{Kind: trust.Host, Name: "host1"}, nil, nil, time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
-	conn, err := tls.Dial("tcp", m.Address().String(), &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{*credential.TLS()}}) //nolint:gosec // as above
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close() })
-	fill(t, m) // who comes with a whole request is told that there is no place
-	text := "POST " + weirv1connect.SyncServiceAllocatePortsProcedure + " HTTP/1.1\r\nHost: m\r\nContent-Type: application/proto\r\nContent-Length: 100\r\n\r\nhalf"
-	if _, err := conn.Write([]byte(text)); err != nil {
-		t.Fatal(err)
-	}
-	conn.SetReadDeadline(time.Now().Add(30 * time.Second)) // the read tells
-	answer := make([]byte, 4096)
-	n, err := conn.Read(answer)
-	if !strings.Contains(string(answer[:n]), "did not come within 1s") {
-		t.Errorf("half a request is told %q, %v", answer[:n], err)
-	}
 	handler, err := m.api.Handler()
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/healthz", nil)
-	r.Header.Set(trust.ForwardedByHeader, "m9")
-	r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{credential.Certificate}}
-	if handler.ServeHTTP(httptest.NewRecorder(), r); r.Header.Get(trust.ForwardedByHeader) != "" {
-		t.Error("a host hands requests on as managers do")
+	for kind, stays := range map[trust.Kind]bool{trust.Host: false, trust.Manager: true} {
+		credential, err := pki.Issue(m.identity.Authority(), trust.Identity{Kind: kind, Name: "n1"}, nil, nil, time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/healthz", nil)
+		r.Header.Set(trust.ForwardedByHeader, "m9")
+		r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{credential.Certificate}}
+		if handler.ServeHTTP(httptest.NewRecorder(), r); (r.Header.Get(trust.ForwardedByHeader) != "") != stays {
+			t.Errorf("a request that a %s says it hands on is taken for one: %t", kind, !stays)
+		}
 	}
 }

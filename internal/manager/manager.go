@@ -201,7 +201,7 @@ func (m *Manager) makeParts() {
 		Store: m.store, Reports: said, Publish: m.hub.SetBacklogs, Refused: m.meters.refusedBacklog, Now: clock, Log: m.log,
 	}
 	m.allocator = snatalloc.New(snatalloc.Config{
-		Name: m.cfg.Name, Store: m.store, Hub: m.hub, Events: m.events, Rates: &m.rates, Reported: m.reports.Newest, Now: clock, Log: m.log, Stopping: m.stopping,
+		Store: m.store, Hub: m.hub, Events: m.events, Rates: &m.rates, Reported: m.reports.Newest, Now: clock, Log: m.log,
 	}, m.meters.ports)
 	m.measured = muxrate.New(muxrate.Config{
 		Name: m.cfg.Name, Store: m.store, Latest: m.reports.Latest, Peer: m.peers.At, Interval: muxrate.DefaultInterval, Now: clock, Log: m.log,

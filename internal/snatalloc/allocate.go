@@ -36,12 +36,13 @@ const (
 	vipRate = 500
 	// allocateTimeout bounds how long a port request waits for the store and the muxes.
 	allocateTimeout = 10 * time.Second
-	// maxOpen is how many port requests a manager has under way at most, and maxOpenCongested how many all together while
-	// users' changes come faster than they are written, which need what more of them would cost. busyRetry is when one
-	// beyond may be made again.
-	maxOpen          = 128
-	maxOpenCongested = 16
-	busyRetry        = 100 * time.Millisecond
+	// maxOpen is how many port requests are under way at most; maxOpenHost of one host and maxOpenTenant of the VIPs of one
+	// tenant, so that others find a place. One that finds none may be made again after busyRetry to twice that: hosts that
+	// were refused at once don't come back at once.
+	maxOpen       = 128
+	maxOpenHost   = 32
+	maxOpenTenant = 96
+	busyRetry     = 200 * time.Millisecond
 	// fullRetry is when a workload that may have no more ports may ask again.
 	fullRetry = 5 * time.Second
 	// restoredRetry is when who was refused as a restore is pending may ask again.
@@ -69,7 +70,6 @@ type requester struct {
 	demand      snat.Demand
 	limit       *rate.Limiter
 	asked       time.Time
-	passed      time.Time // when a request went to the leader that was to be refused
 }
 
 func newRequests() *requests {
@@ -146,6 +146,25 @@ func clientOf(s *store.State, host string, key model.SNATKey) (model.VIP, error)
 	return vip, nil
 }
 
+// errBusy refuses a request that finds no place.
+func errBusy() error {
+	return rpc.RefusePorts(rpc.PortsRate, busyRetry+rand.N(busyRetry), errors.New("as many requests for ports as may be are under way: ask again"))
+}
+
+// enter takes a place of a request of a host, for a VIP of a tenant; leave gives it back.
+func (a *Allocator) enter(host, tenant string) (leave func(), err error) {
+	leaveHost := a.open.Acquire(host, maxOpen, maxOpenHost)
+	if leaveHost == nil {
+		return nil, errBusy()
+	}
+	leaveTenant := a.ofTenants.Acquire(tenant, 0, maxOpenTenant)
+	if leaveTenant == nil {
+		leaveHost()
+		return nil, errBusy()
+	}
+	return func() { leaveHost(); leaveTenant() }, nil
+}
+
 // AllocatePorts gives a workload, or a host for its workloads, more ports of a VIP: written, and known to every healthy mux, when it answers.
 func (a *Allocator) AllocatePorts(ctx context.Context, r *weirv1.AllocatePortsRequest) (*weirv1.AllocatePortsResponse, error) {
 	begun := time.Now()
@@ -168,6 +187,11 @@ func (a *Allocator) allocatePorts(ctx context.Context, r *weirv1.AllocatePortsRe
 	if err != nil {
 		return nil, err
 	}
+	leave, err := a.enter(r.GetName(), vip.Tenant)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	demand, end, err := a.requests.begin(key, vip.SNAT.RequestRate, a.Now())
 	if err != nil {
 		return nil, err

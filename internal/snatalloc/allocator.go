@@ -9,6 +9,7 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/events"
+	"github.com/weirlb/weir/internal/inflight"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/snatport"
@@ -32,7 +33,6 @@ type Hub interface {
 
 // Config is what an Allocator works with.
 type Config struct {
-	Name     string // of this manager
 	Store    *store.Store
 	Hub      Hub
 	Events   *events.Recorder
@@ -40,7 +40,6 @@ type Config struct {
 	Reported func(*store.State, model.Node) (nodestatus.Status, *weirv1.NodeStatus) // the newest that a node reported
 	Now      func() time.Time
 	Log      *slog.Logger
-	Stopping <-chan struct{} // closed when those who wait shall give up
 }
 
 // Allocator gives ports to workloads and takes them back.
@@ -48,22 +47,19 @@ type Allocator struct {
 	Config
 
 	Quarantine time.Duration // how long a range that was released is nobody's
-	Queue      Queue
 	Metrics    *Metrics
 
-	requests *requests
-	drift    driftDetector
-	busy     *answer // to a request that is one too many
+	open      inflight.Limit // port requests, by host
+	ofTenants inflight.Limit // the same ones
+	requests  *requests
+	drift     driftDetector
 }
 
 // New makes an allocator, which counts in metrics.
 func New(cfg Config, metrics *Metrics) *Allocator {
-	a := &Allocator{
-		Config: cfg, Quarantine: snatport.QuarantineTime, Metrics: metrics,
-		requests: newRequests(), drift: newDriftDetector(), busy: busyError(),
+	return &Allocator{
+		Config: cfg, Quarantine: snatport.QuarantineTime, Metrics: metrics, requests: newRequests(), drift: newDriftDetector(),
 	}
-	a.Queue = Queue{places: a.places, timeout: queueTimeout}
-	return a
 }
 
 // Metrics are what an Allocator counts.

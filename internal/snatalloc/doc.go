@@ -1,7 +1,7 @@
-// Package snatalloc is the service that allocates ports of source NAT to workloads: admission, allocation, release,
+// Package snatalloc is the service that allocates ports of source NAT to hosts and workloads: allocation, release,
 // audit, and what a restore of the store begins.
 //
-//	AllocatePorts ─▶ Enter (a place, or the queue) ─▶ Precheck (at a follower) ─▶ leader: limits ─▶ store ─▶ muxes ─▶ response
+//	AllocatePorts ─▶ limits ─▶ store ─▶ muxes ─▶ response
 //	ReleasePorts  ─▶ quarantine ─▶ RunQuarantine frees them
 //
 // Invariants:

@@ -59,8 +59,7 @@ type Store struct {
 	Events     *eventlog.Log
 	Audit      *auditlog.Log
 
-	journal    *journal.Journal // of VIPs, for those who watch them
-	congestion congestion
+	journal *journal.Journal // of VIPs, for those who watch them
 }
 
 // Open reads the State. It follows changes, and writes return, only while Run runs.
@@ -209,7 +208,6 @@ func (s *Store) load(ctx context.Context) error {
 
 // show makes the State that b made the newest.
 func (s *Store) show(b *builder) {
-	s.congestion.note(b.delta, b.next, time.Now())
 	s.set(b)
 	s.journal.Add(b.vips, b.next.revision)
 }

@@ -100,16 +100,8 @@ func (all *asked) note(took time.Duration, err error) {
 	all.took = append(all.took, took)
 }
 
-// crowdOver is how long after the last change of a user port requests do not wait for others any more, and some more.
-const crowdOver = time.Second
-
-// measure times port requests of themselves, when the VIPs' loading is over.
+// measure times port requests of themselves.
 func (p ports) measure(ctx context.Context, perSecond int, lasting time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(crowdOver):
-	}
 	ctx, cancel := context.WithTimeout(ctx, lasting)
 	defer cancel()
 	before, cpu := p.stages(), p.cpu()
