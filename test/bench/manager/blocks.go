@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"sync"
@@ -21,15 +23,8 @@ func (b *bench) portBlocks(ctx context.Context) error {
 	of := size{replicas: 5, vips: b.scale(100), muxes: 8, agents: b.scale(200)}
 	return b.with(ctx, of, func(w *world) error {
 		p := ports{w}
-		if err := p.makeVIPs(ctx); err != nil {
-			return err
-		}
-		hosts := make([]*blockHost, len(p.agents))
-		for i := range hosts {
-			hosts[i] = newBlockHost(i, p.agents[i].client)
-		}
-		// Blocks grow to what the demand foretells before anything is measured.
-		if _, err := p.askBlocks(ctx, hosts, 4000, 120*len(hosts)); err != nil {
+		hosts, err := p.growBlocks(ctx, len(p.agents))
+		if err != nil {
 			return err
 		}
 		const perSecond, seconds = 500, 20
@@ -45,17 +40,62 @@ func (b *bench) portBlocks(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		p.addAsked(fmt.Sprintf("%d port requests a second, by blocks", perSecond), all, p.since(cpu))
+		p.addAsked("500 port requests a second, by blocks", all, p.since(cpu))
 		n := float64(len(all.took))
 		wait := quantiles(all.took)
-		used := p.results[len(p.results)-1].Managers
+		r := &p.results[len(p.results)-1]
+		r.PerPort = 1000 * r.Managers / n
 		fmt.Printf("  port-wait-p50-ms %.3f, port-wait-p99-ms %.3f, port-grants-per-request 1/%.0f, manager-cpu-ms-per-port-request %.3f (beyond what they take without requests: %.3f)\n",
-			wait[50], wait[99], n/float64(max(1, requestsOf(hosts)-grants)), 1000*used/n, 1000*(used-without)/n)
+			wait[50], wait[99], n/float64(max(1, requestsOf(hosts)-grants)), r.PerPort, 1000*(r.Managers-without)/n)
 		return nil
 	})
 }
 
-// askBlocks has workloads need a range each, so many a second and so many in all, of their hosts in turn.
+// beside measures the burst alone, and beside 2 000 port requests a second that hosts serve from their port blocks, in turns.
+func (b *bench) beside(ctx context.Context) error {
+	return b.with(ctx, size{replicas: 5, vips: b.scale(1000), muxes: 8, agents: b.scale(1000)}, func(w *world) error {
+		const turns, asking = 10, 200
+		p := ports{w}
+		hosts, err := p.growBlocks(ctx, b.scale(asking))
+		if err != nil {
+			return err
+		}
+		var ratios []float64
+		for turn := range turns {
+			if err := w.burst(ctx, "burst", b.scale(1000), 2*turn+1); err != nil {
+				return err
+			}
+			alone := p.results[len(p.results)-1].P99
+			err := p.besideBurst(ctx, b.scale(1000), 2*turn+2, b.scale(2000), func(ctx context.Context, perSecond int) *asked {
+				all, _ := p.askBlocks(ctx, hosts, perSecond, math.MaxInt)
+				return all
+			})
+			if err != nil {
+				return err
+			}
+			ratios = append(ratios, p.results[len(p.results)-2].P99/alone)
+		}
+		slices.Sort(ratios)
+		w.add("p99 of the burst beside port requests, to alone", []time.Duration{0}, func(r *result) { r.Ratios = ratios })
+		return nil
+	})
+}
+
+// growBlocks makes the VIPs that workloads leave as, and grows the blocks of so many hosts to what the demand foretells.
+func (p ports) growBlocks(ctx context.Context, n int) ([]*blockHost, error) {
+	if err := p.makeVIPs(ctx); err != nil {
+		return nil, err
+	}
+	hosts := make([]*blockHost, n)
+	for i := range hosts {
+		hosts[i] = newBlockHost(i, p.agents[i].client)
+	}
+	_, err := p.askBlocks(ctx, hosts, 4000, 120*n)
+	return hosts, err
+}
+
+// askBlocks has workloads need a range each, so many a second and so many in all, or fewer if ctx ends before. They are of
+// hosts at random: in turn, all blocks would be used up at once.
 func (p ports) askBlocks(ctx context.Context, hosts []*blockHost, perSecond, n int) (*asked, error) {
 	all := &asked{}
 	var open sync.WaitGroup
@@ -66,11 +106,11 @@ func (p ports) askBlocks(ctx context.Context, hosts []*blockHost, perSecond, n i
 		select {
 		case <-ctx.Done():
 			open.Wait()
-			return nil, ctx.Err()
+			return all, ctx.Err()
 		case <-tick.C:
 		}
 		for due := min(n, int(time.Since(begin).Seconds()*float64(perSecond))); i < due; i++ {
-			host := hosts[i%len(hosts)]
+			host := hosts[rand.IntN(len(hosts))]
 			open.Go(func() {
 				begin := time.Now()
 				err := host.need(context.WithoutCancel(ctx))

@@ -24,7 +24,7 @@ func main() {
 	flag.StringVar(&b.binary, "manager", "bin/weir-manager", "the program to measure")
 	flag.StringVar(&b.weir, "weir", "bin/weir", "the command line that loads 20 000 VIPs from a file")
 	flag.BoolVar(&b.quick, "quick", false, "a tenth of the sizes, for a look")
-	flag.StringVar(&b.only, "only", "bounds growth large huge snat blocks", "parts to measure; hardware: VIPs in switches; scale: one change where there is more, with tenants that have quotas; pages: the web page in a browser; beside: of bounds, the burst and the port requests alone")
+	flag.StringVar(&b.only, "only", "bounds growth large huge snat blocks", "parts to measure; hardware: VIPs in switches; scale: one change where there is more, with tenants that have quotas; pages: the web page in a browser; beside: the burst alone, and beside port requests that port blocks serve, in turns")
 	flag.StringVar(&b.replicas, "replicas", "1 3 5", "numbers of replicas with which the bounds are measured; all figures only with the last")
 	flag.IntVar(&b.changes, "changes", 300, "single changes to time with each number of replicas")
 	limit := flag.Duration("limit", 15*time.Minute, "how long the run may take")
@@ -122,7 +122,7 @@ func (b *bench) bounds(ctx context.Context) error {
 			if err := (ports{w}).measure(ctx, b.scale(500), 5*time.Second); err != nil {
 				return err
 			}
-			if err := (ports{w}).besideBurst(ctx, b.scale(1000), b.scale(2000)); err != nil {
+			if err := (ports{w}).besideBurst(ctx, b.scale(1000), 3, b.scale(2000), (ports{w}).ask); err != nil {
 				return err
 			}
 			if err := w.health(ctx, b.scale(200)); err != nil {
@@ -135,19 +135,6 @@ func (b *bench) bounds(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// beside measures the burst, and the burst beside port requests.
-func (b *bench) beside(ctx context.Context) error {
-	return b.with(ctx, size{replicas: 5, vips: b.scale(1000), muxes: 8, agents: b.scale(1000)}, func(w *world) error {
-		if err := w.burst(ctx, "burst", b.scale(1000), 2); err != nil {
-			return err
-		}
-		if err := (ports{w}).makeVIPs(ctx); err != nil {
-			return err
-		}
-		return ports{w}.besideBurst(ctx, b.scale(1000), b.scale(2000))
-	})
 }
 
 // growth measures one change with more and more of each thing.

@@ -164,12 +164,12 @@ func (p ports) addAsked(name string, all *asked, more ...func(*result)) {
 	}
 }
 
-// besideBurst is burst while port requests arrive.
-func (p ports) besideBurst(ctx context.Context, n, perSecond int) error {
+// besideBurst is burst while ask asks for ports.
+func (p ports) besideBurst(ctx context.Context, n, round, perSecond int, ask func(ctx context.Context, perSecond int) *asked) error {
 	asking, stop := context.WithCancel(ctx)
 	done := make(chan *asked, 1)
-	go func() { done <- p.ask(asking, perSecond) }()
-	err := p.burst(ctx, fmt.Sprintf("burst, with %d port requests a second", perSecond), n, 3)
+	go func() { done <- ask(asking, perSecond) }()
+	err := p.burst(ctx, fmt.Sprintf("burst, with %d port requests a second", perSecond), n, round)
 	stop()
 	p.addAsked(fmt.Sprintf("%d port requests a second, with the burst", perSecond), <-done)
 	return err

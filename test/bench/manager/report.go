@@ -32,6 +32,9 @@ type result struct {
 	PageKiB  int     `json:"pageKiB,omitempty"`  // of the manager's memory, for each page that is open
 	LoadedKB float64 `json:"loadedKB,omitempty"` // of the page, scripts and style, compressed
 
+	PerPort float64   `json:"cpuPerPortRequest,omitempty"` // milliseconds of CPU that the managers took for a port request
+	Ratios  []float64 `json:"ratios,omitempty"`            // of turns, the least first
+
 	Stages    map[string]float64 `json:"stages,omitempty"`    // mean time of each part of a port request
 	Quantiles []float64          `json:"quantiles,omitempty"` // of port requests: within which time 0 to 100 of 100 were answered
 }
@@ -49,6 +52,9 @@ func summarise(name string, took []time.Duration) result {
 func (r result) String() string {
 	if r.PerVIP > 0 {
 		return fmt.Sprintf("%s: %.0f bytes", r.Name, r.PerVIP)
+	}
+	if len(r.Ratios) > 0 {
+		return fmt.Sprintf("%s: %.2f", r.Name, r.Ratios)
 	}
 	if r.MiB > 0 {
 		return fmt.Sprintf("%s: %d MiB", r.Name, r.MiB)
