@@ -14,6 +14,7 @@ import (
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/resource/answering"
+	"github.com/weirlb/weir/internal/resource/live"
 	"github.com/weirlb/weir/internal/store"
 )
 
@@ -23,8 +24,6 @@ const (
 	maxRejections  = 1000 // different reasons of muxes, of a tenant
 	maxHostTunnels = 8    // tunnels of a host
 	maxReason      = 200  // bytes of a reason that a node gave
-	// summaryShare bounds the time spent on summaries: one is used for as many times what it took to make.
-	summaryShare = 20
 )
 
 // warningLevel orders warnings of VIPs.
@@ -59,7 +58,7 @@ func (c *summaries) get(config *Config, s, shown *store.State, now func() time.T
 	c.all, c.of = summarize(shown, answering.New(config.Reported, shown)), s
 	c.made++
 	ended := now()
-	c.until = ended.Add(summaryShare * ended.Sub(began))
+	c.until = ended.Add(live.Rest(ended.Sub(began), 0))
 	return c.all
 }
 

@@ -1,12 +1,15 @@
 // Package live streams what changes all the time: nodes, what needs attention, and rates of traffic.
 //
 //	WatchNodes   ─▶ look: all nodes, once for all watches, and redacted once ─▶ those that differ from what this watch was told
-//	WatchStatus  ─▶ the sums of GetStatus, and package warning ─▶ if they differ
+//	WatchStatus  ─▶ the sums of GetStatus, and package warning, once for all who may see the whole cluster ─▶ if they differ
 //	WatchRates   ─▶ muxrate.Meter: the samples of all managers ─▶ what the caller asks for, and may see
 //
 // Invariants:
 //   - a watch holds what it told last and nothing that waits: a slow one skips, and is cut off when it reads nothing;
 //   - a caller is shown what Redact leaves of it, and VIPs of its tenants, in samples of the past too;
+//   - what watches share is made for callers who may see the same: the whole cluster, or nodes without what is the cluster's.
+//     The sums of a tenant are made for each caller anew;
+//   - what all share takes a small part of a CPU (Rest), however large the cluster is and however many watch;
 //   - counters of nodes are not watched: they would differ all the time.
 package live
 
@@ -23,9 +26,9 @@ import (
 type Config struct {
 	Store *store.Store
 	View  func() *store.State // as users are shown it
-	// Nodes are all of them, with their status, and Status the answer of GetStatus with them. Both are new each time.
+	// Nodes are all of them, with their status, and Status the answer of GetStatus without them. Both are new each time.
 	Nodes    func(*store.State) []*weirv1.Node
-	Status   func(ctx context.Context, stored *store.State, nodes []*weirv1.Node) *weirv1.GetStatusResponse
+	Status   func(context.Context) *weirv1.GetStatusResponse
 	Rates    *muxrate.Meter
 	Watches  *Watches
 	Now      func() time.Time
@@ -36,7 +39,8 @@ type Config struct {
 type Streams struct {
 	*Config
 
-	look look
+	look  look
+	whole wholeStatus
 }
 
 // New makes Streams.
@@ -52,6 +56,19 @@ const (
 	longPause    = 2 * time.Second        // at least, after much was told
 	much         = 64                     // nodes
 )
+
+// For how many times what it took to make something for all callers it is used.
+const (
+	restShare   = 100             // times, but
+	restLongest = 5 * time.Second // at most, and
+	restLeast   = 20              // times in any case
+)
+
+// Rest is for how long what all callers share is used, of what it took to make: the making takes a small part of a CPU,
+// however large the cluster is.
+func Rest(took, atLeast time.Duration) time.Duration {
+	return max(atLeast, restLeast*took, min(restShare*took, restLongest))
+}
 
 // next waits until it is time to look again: after a pause, when the store has changed or an interval is over.
 func (s *Streams) next(ctx context.Context, changed <-chan struct{}, pause time.Duration) error {

@@ -3,7 +3,7 @@ package live
 import (
 	"context"
 	"fmt"
-	"slices"
+	"iter"
 	"strings"
 	"sync"
 	"time"
@@ -34,11 +34,11 @@ func (s *Streams) EachNode(ctx context.Context, r *weirv1.WatchNodesRequest, sen
 		return err
 	}
 	defer end()
-	told := &toldNodes{send: send, sent: map[string]*weirv1.Node{}}
+	told := &toldNodes{send: send, role: role}
 	last := time.Now() // that something was sent
 	for first := true; ; first = false {
 		_, changed := s.Store.Watch()
-		n, err := told.update(s.nodes(ctx), role)
+		n, err := told.update(s.nodes(ctx))
 		if err != nil {
 			return err
 		}
@@ -61,53 +61,80 @@ func (s *Streams) EachNode(ctx context.Context, r *weirv1.WatchNodesRequest, sen
 	}
 }
 
-// nodes are all nodes as a watch tells of them, by name, of what the caller may see. They are not written again.
-func (s *Streams) nodes(ctx context.Context) []*weirv1.Node {
-	now := s.look.get(s)
-	if authz.CanView(ctx, trust.AllTenants) {
-		return now.quiet
-	}
-	return now.redacted
+// nodes are all nodes as a watch tells of them, of what the caller may see.
+func (s *Streams) nodes(ctx context.Context) *nodeList {
+	return s.look.get(s, authz.CanView(ctx, trust.AllTenants))
 }
+
+// nodeList are nodes by name. It is not written again: what differs is another list.
+type nodeList struct{ all []*weirv1.Node }
 
 // toldNodes are what a watch was told of.
 type toldNodes struct {
 	send func(*weirv1.WatchNodesResponse) error
-	sent map[string]*weirv1.Node
+	role model.Role // of the nodes that are told of; empty: all
+	sent *nodeList  // that all watches of callers with the same view share
 }
 
-// update tells what differs, and says of how many nodes.
-func (t *toldNodes) update(nodes []*weirv1.Node, role model.Role) (n int, err error) {
-	there := make(map[string]bool, len(nodes))
-	for _, node := range nodes {
-		if role != "" && string(role) != node.GetRole() {
-			continue
-		}
-		there[node.GetName()] = true
-		kind, before := Modified, t.sent[node.GetName()]
-		switch {
-		case before == nil:
-			kind = Added
-		case before == node || isSame(before, node):
-			continue
-		}
-		if err := t.send(&weirv1.WatchNodesResponse{Type: kind, Node: node}); err != nil {
-			return n, err
-		}
-		t.sent[node.GetName()] = node
-		n++
+// tells says whether the watch tells of a node.
+func (t *toldNodes) tells(n *weirv1.Node) bool { return t.role == "" || string(t.role) == n.GetRole() }
+
+// update tells what differs, and says of how many nodes. Once it failed the watch is over.
+func (t *toldNodes) update(now *nodeList) (n int, err error) {
+	if now == t.sent {
+		return 0, nil
 	}
-	for name, node := range t.sent {
-		if there[name] {
-			continue
+	var sent []*weirv1.Node
+	if t.sent != nil {
+		sent = t.sent.all
+	}
+	t.sent = now
+	tell := func(kind string, node *weirv1.Node) error {
+		n++
+		return t.send(&weirv1.WatchNodesResponse{Type: kind, Node: node})
+	}
+	for before, node := range pairs(sent, now.all) {
+		there, was := node != nil && t.tells(node), before != nil && t.tells(before)
+		switch {
+		case there && !was:
+			err = tell(Added, node)
+		case there && before != node && !isSame(before, node):
+			err = tell(Modified, node)
+		case was && !there:
+			err = tell(Deleted, &weirv1.Node{Name: before.GetName(), Role: before.GetRole()})
 		}
-		if err := t.send(&weirv1.WatchNodesResponse{Type: Deleted, Node: &weirv1.Node{Name: name, Role: node.GetRole()}}); err != nil {
+		if err != nil {
 			return n, err
 		}
-		delete(t.sent, name)
-		n++
 	}
 	return n, nil
+}
+
+// pairs are the nodes of two lists in the order of their names, with nil where one list has none of the name.
+func pairs(before, now []*weirv1.Node) iter.Seq2[*weirv1.Node, *weirv1.Node] {
+	return func(yield func(before, now *weirv1.Node) bool) {
+		for len(before)+len(now) > 0 {
+			var a, b *weirv1.Node
+			order := 0
+			switch {
+			case len(before) == 0:
+				order = 1
+			case len(now) == 0:
+				order = -1
+			default:
+				order = strings.Compare(before[0].GetName(), now[0].GetName())
+			}
+			if order <= 0 {
+				a, before = before[0], before[1:]
+			}
+			if order >= 0 {
+				b, now = now[0], now[1:]
+			}
+			if !yield(a, b) {
+				return
+			}
+		}
+	}
 }
 
 // isSame says whether two versions of a node are the same but for when one that is connected was last heard.
@@ -133,44 +160,81 @@ func unheard(n *weirv1.Node) *weirv1.Node {
 
 // look is what all watches look at.
 type look struct {
-	mu  sync.Mutex
-	at  time.Time
-	now seen
-}
-
-// seen are all nodes by name, as each kind of caller is told of them. They are not written again, and one of quiet or
-// redacted that is as it was is the same message as before.
-type seen struct {
+	mu       sync.Mutex
+	until    time.Time // from when on the nodes are looked at again
+	number   uint64    // of the look
 	all      []*weirv1.Node
-	quiet    []*weirv1.Node // without counters
-	redacted []*weirv1.Node // for callers who are bound to tenants
+	quiet    view // for callers who may see the whole cluster: without counters
+	redacted view // for callers who are bound to tenants
 }
 
-// get looks at the nodes, unless that was done just now.
-func (l *look) get(s *Streams) seen {
+// raw are all nodes as they are. They are not written again.
+func (l *look) raw(s *Streams) []*weirv1.Node {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if now := time.Now(); now.Sub(l.at) < lookPause {
-		return l.now
-	}
-	all := s.Nodes(s.View())
-	l.now = seen{all: all, quiet: told(l.now.quiet, all, withoutCounters), redacted: told(l.now.redacted, all, authz.RedactedNode)}
-	l.at = time.Now()
-	return l.now
+	l.renew(s)
+	return l.all
 }
 
-// told are all nodes as callers are told of them, by those of before where they are the same.
-func told(before, all []*weirv1.Node, as func(*weirv1.Node) *weirv1.Node) []*weirv1.Node {
-	fresh := make([]*weirv1.Node, 0, len(all))
-	for _, n := range all {
+// get are the nodes for callers who may see the whole cluster, or for others.
+func (l *look) get(s *Streams, whole bool) *nodeList {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.renew(s)
+	if whole {
+		return l.quiet.update(l, withoutCounters)
+	}
+	return l.redacted.update(l, authz.RedactedNode)
+}
+
+// renew looks at the nodes, unless that was done just now.
+func (l *look) renew(s *Streams) {
+	began := time.Now()
+	if began.Before(l.until) {
+		return
+	}
+	l.all = s.Nodes(s.View())
+	l.number++
+	// A list that is made of them takes about as long again.
+	ended := time.Now()
+	l.until = ended.Add(Rest(2*ended.Sub(began), lookPause))
+}
+
+// view is how one kind of callers is told of nodes.
+type view struct {
+	of   uint64 // the look that the list was made of; 0: of none
+	list *nodeList
+}
+
+// update is the list of the nodes of a look as callers are told of them. A node that is as it was is the same message as
+// before, and so is the list if all are: a watch sees at once that it has nothing to tell.
+func (v *view) update(l *look, as func(*weirv1.Node) *weirv1.Node) *nodeList {
+	if v.list != nil && v.of == l.number {
+		return v.list
+	}
+	var before []*weirv1.Node
+	if v.list != nil {
+		before = v.list.all
+	}
+	fresh, differs := make([]*weirv1.Node, 0, len(l.all)), v.list == nil
+	for was, n := range pairs(before, l.all) {
+		if n == nil {
+			differs = true
+			continue
+		}
 		next := as(n)
-		i, there := slices.BinarySearchFunc(before, next, func(a, b *weirv1.Node) int { return strings.Compare(a.GetName(), b.GetName()) })
-		if there && isSame(before[i], next) {
-			next = before[i]
+		if was != nil && isSame(was, next) {
+			next = was
+		} else {
+			differs = true
 		}
 		fresh = append(fresh, next)
 	}
-	return fresh
+	v.of = l.number
+	if differs {
+		v.list = &nodeList{fresh}
+	}
+	return v.list
 }
 
 // withoutCounters is a node as a watch tells of it. What the node said is shared with others, and stays as it is.

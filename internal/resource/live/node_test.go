@@ -1,6 +1,7 @@
 package live
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/trust"
 )
@@ -59,6 +61,13 @@ func TestEveryFieldOfANodeIsWatched(t *testing.T) {
 	}
 }
 
+// as is a context of a caller who may view a tenant, or all.
+func as(t *testing.T, name, tenant string) context.Context {
+	t.Helper()
+	caller := trust.Identity{Kind: trust.User, Name: name, Method: trust.ByToken, Bindings: []trust.Binding{{Tenant: tenant, Role: trust.Viewer}}}
+	return trust.WithIdentity(t.Context(), caller)
+}
+
 // Viewers of tenants look at one list, which has no addresses, and take nothing from what others see.
 func TestViewersOfTenantsShareALook(t *testing.T) {
 	looks := 0
@@ -66,21 +75,64 @@ func TestViewersOfTenantsShareALook(t *testing.T) {
 		looks++
 		return []*weirv1.Node{filled()}
 	}})
-	nodes := func(name, tenant string) []*weirv1.Node {
-		caller := trust.Identity{Kind: trust.User, Name: name, Method: trust.ByToken, Bindings: []trust.Binding{{Tenant: tenant, Role: trust.Viewer}}}
-		return s.nodes(trust.WithIdentity(t.Context(), caller))
+	red := s.nodes(as(t, "vic", "red"))
+	s.look.until = time.Now().Add(time.Hour) // the others look at once
+	blue, all := s.nodes(as(t, "bea", "blue")), s.nodes(as(t, "ann", trust.AllTenants))
+	if looks != 1 || red != blue {
+		t.Errorf("%d looks, and viewers of tenants share %v", looks, red == blue)
 	}
-	red := nodes("vic", "red")
-	s.look.at = time.Now().Add(time.Hour) // the others look at once
-	blue, all := nodes("bea", "blue"), nodes("ann", trust.AllTenants)
-	if looks != 1 || !slices.Equal(red, blue) {
-		t.Errorf("%d looks, and viewers of tenants share %v", looks, slices.Equal(red, blue))
+	if n := red.all[0]; len(n.GetAddresses())+len(n.GetNatPrefixes()) != 0 || len(all.all[0].GetAddresses()) != 1 || all.all[0].GetVersion() == "" {
+		t.Errorf("a tenant's viewer sees %v, the cluster's %v", n, all.all[0])
 	}
-	if len(red[0].GetAddresses())+len(red[0].GetNatPrefixes()) != 0 || len(all[0].GetAddresses()) != 1 || all[0].GetVersion() == "" {
-		t.Errorf("a tenant's viewer sees %v, the cluster's %v", red[0], all[0])
+	s.look.until = time.Time{}
+	if again := s.nodes(as(t, "vic", "red")); looks != 2 || red != again {
+		t.Errorf("%d looks; nodes that are as they were are another list", looks)
 	}
-	s.look.at = time.Time{}
-	if again := nodes("vic", "red"); looks != 2 || !slices.Equal(red, again) {
-		t.Errorf("a node that is as it was is another message")
+}
+
+// A watch is told what differs between two looks: of its role, and nothing twice. What one look told stays as it was.
+func TestAWatchIsToldWhatDiffers(t *testing.T) {
+	node := func(name, role string, generation uint64) *weirv1.Node {
+		return &weirv1.Node{Name: name, Role: role, Status: &weirv1.NodeStatus{Connected: true, Generation: generation}}
+	}
+	var now []*weirv1.Node
+	s := New(&Config{View: func() *store.State { return nil }, Nodes: func(*store.State) []*weirv1.Node {
+		all := make([]*weirv1.Node, 0, len(now))
+		for _, n := range now {
+			all = append(all, proto.CloneOf(n)) // they are new each time
+		}
+		return all
+	}})
+	var got []string
+	watch := func(role model.Role) *toldNodes {
+		return &toldNodes{role: role, send: func(m *weirv1.WatchNodesResponse) error {
+			got = append(got, fmt.Sprint(m.GetType(), " ", m.GetNode().GetName(), " ", m.GetNode().GetStatus().GetGeneration()))
+			return nil
+		}}
+	}
+	all, muxes := watch(""), watch(model.RoleMux)
+	for i, step := range []struct {
+		now        []*weirv1.Node
+		all, muxes []string
+	}{
+		{nil, nil, nil},
+		{[]*weirv1.Node{node("b", "mux", 1), node("c", "host", 1)}, []string{"added b 1", "added c 1"}, []string{"added b 1"}},
+		{[]*weirv1.Node{node("b", "mux", 1), node("c", "host", 1)}, nil, nil},
+		{[]*weirv1.Node{node("a", "mux", 1), node("b", "mux", 2), node("c", "host", 2)}, []string{"added a 1", "modified b 2", "modified c 2"}, []string{"added a 1", "modified b 2"}},
+		{[]*weirv1.Node{node("b", "host", 2), node("d", "mux", 1)}, []string{"deleted a 0", "modified b 2", "deleted c 0", "added d 1"}, []string{"deleted a 0", "deleted b 0", "added d 1"}},
+		{nil, []string{"deleted b 0", "deleted d 0"}, []string{"deleted d 0"}},
+	} {
+		now = step.now
+		s.look.until = time.Time{}
+		for _, of := range []struct {
+			watch *toldNodes
+			want  []string
+		}{{all, step.all}, {muxes, step.muxes}} {
+			got = nil
+			n, err := of.watch.update(s.nodes(as(t, "ann", trust.AllTenants)))
+			if err != nil || n != len(got) || !slices.Equal(got, of.want) {
+				t.Errorf("step %d, role %q: told %q (%d, %v), want %q", i, of.watch.role, got, n, err, of.want)
+			}
+		}
 	}
 }

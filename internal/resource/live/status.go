@@ -2,6 +2,7 @@ package live
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"connectrpc.com/connect"
@@ -33,7 +34,7 @@ func (s *Streams) EachStatus(ctx context.Context, _ *weirv1.WatchStatusRequest, 
 	var last time.Time
 	for {
 		_, changed := s.Store.Watch()
-		if now := s.status(ctx); !proto.Equal(now, told) || time.Since(last) >= BookmarkInterval {
+		if now := s.status(ctx); now != told && !proto.Equal(now, told) || time.Since(last) >= BookmarkInterval {
 			if err := send(now); err != nil {
 				return err
 			}
@@ -45,17 +46,43 @@ func (s *Streams) EachStatus(ctx context.Context, _ *weirv1.WatchStatusRequest, 
 	}
 }
 
-// status is what the caller is told of.
+// status is what the caller is told of. It is not written again.
 func (s *Streams) status(ctx context.Context) *weirv1.WatchStatusResponse {
-	stored := s.Store.State()
-	now := s.look.get(s)
-	status := s.Status(ctx, stored, now.all)
-	if !authz.CanView(ctx, trust.AllTenants) {
-		status.Nodes = nil // those that all callers of tenants share are redacted
-		authz.Redact(trust.FromContext(ctx), status)
-		status.Nodes = now.redacted
+	if authz.CanView(ctx, trust.AllTenants) {
+		return s.whole.get(ctx, s)
 	}
+	status := s.Status(ctx)
+	return s.warned(status, s.look.get(s, false).all)
+}
+
+// warned is a status with what needs attention, of these nodes too, and without what that is of.
+func (s *Streams) warned(status *weirv1.GetStatusResponse, nodes []*weirv1.Node) *weirv1.WatchStatusResponse {
+	status.Nodes = nodes
 	warnings, total := warning.Of(status, s.Now())
 	status.Nodes, status.VipWarnings, status.VipWarningsTotal = nil, nil, 0
 	return &weirv1.WatchStatusResponse{Status: status, Warnings: warnings[:min(len(warnings), maxWarnings)], WarningsTotal: uint32(total)}
+}
+
+// wholeStatus is what all callers who may see the whole cluster are told of, and nobody else.
+type wholeStatus struct {
+	mu    sync.Mutex
+	until time.Time // from when on it is made again
+	now   *weirv1.WatchStatusResponse
+}
+
+// get makes it anew, unless that was done just now. One that is as it was is the same message as before. The caller of ctx
+// may see the whole cluster.
+func (w *wholeStatus) get(ctx context.Context, s *Streams) *weirv1.WatchStatusResponse {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	began := time.Now()
+	if began.Before(w.until) {
+		return w.now
+	}
+	if next := s.warned(s.Status(ctx), s.look.raw(s)); w.now == nil || !proto.Equal(next, w.now) {
+		w.now = next
+	}
+	ended := time.Now()
+	w.until = ended.Add(Rest(ended.Sub(began), lookPause))
+	return w.now
 }
