@@ -1,6 +1,8 @@
 package apiserver
 
 import (
+	"compress/gzip"
+	"io"
 	"math"
 	"net/http"
 
@@ -67,14 +69,20 @@ func (s *Server) Handler() (http.Handler, error) {
 	return s.admission(http.HandlerFunc(both), procedureOf(mux)), nil
 }
 
-// bounded holds the requests of a procedure to its bounds. What strangers may call inflates nothing.
+// bounded holds the requests of a procedure to its bounds. What strangers may call inflates nothing. What is packed is read
+// once: gzip's fastest level takes a third of the time of its default, for a few bytes more.
 func bounded(spec connect.Spec) []connect.HandlerOption {
 	b := limits.Of(spec.Procedure)
 	options := []connect.HandlerOption{connect.WithReadMaxBytes(b.Bytes), limits.Codecs(b.Messages)}
 	if authz.AllowsAnonymous(spec.Procedure) {
-		options = append(options, connect.WithCompression("gzip", nil, nil))
+		return append(options, connect.WithCompression("gzip", nil, nil))
 	}
-	return options
+	return append(options, connect.WithCompression("gzip", func() connect.Decompressor { return &gzip.Reader{} }, fastestGzip))
+}
+
+func fastestGzip() connect.Compressor {
+	w, _ := gzip.NewWriterLevel(io.Discard, gzip.BestSpeed) //nolint:errcheck // there is this level
+	return w
 }
 
 // healthz answers whether the store answered its last check: a request that anybody may make costs the store nothing.
