@@ -35,6 +35,8 @@ async function asStream(err: unknown): Promise<unknown> {
 export class Live<T> {
   value = $state.raw<T>();
   error = $state("");
+  /** Reads at once, while it polls. */
+  again: () => void = () => {};
 
   /** Reads every so many seconds, from an $effect: what it returns ends it. */
   poll(seconds: number, read: (signal: AbortSignal) => Promise<T>): () => void {
@@ -68,8 +70,10 @@ export class Live<T> {
       void again();
     };
     document.addEventListener("visibilitychange", seen);
+    this.again = seen;
     void again();
     return () => {
+      this.again = () => {};
       ended.abort();
       clearTimeout(timer);
       document.removeEventListener("visibilitychange", seen);

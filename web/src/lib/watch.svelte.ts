@@ -1,9 +1,9 @@
-// What streams tell of: nodes, what needs attention, and rates of the last 15 minutes.
+// What streams tell of: nodes, what needs attention, events, and rates of the last 15 minutes.
 
 import { stream } from "./api";
 import { follow, heard } from "./live.svelte";
-import type { NodeJson } from "../gen/v1/resource_pb";
-import type { GetStatusResponseJson, WarningJson, WatchRatesRequestJson, WatchRatesResponseJson } from "../gen/v1/weir_pb";
+import type { EventJson, NodeJson } from "../gen/v1/resource_pb";
+import type { GetStatusResponseJson, WarningJson, WatchEventsRequestJson, WatchRatesRequestJson, WatchRatesResponseJson } from "../gen/v1/weir_pb";
 
 /** All nodes, or those of a role, by name. */
 export class Nodes {
@@ -56,6 +56,39 @@ export class Status {
           this.warnings = message.warnings ?? [];
           this.more = (message.warningsTotal ?? 0) - this.warnings.length;
         }, signal),
+      (why) => (this.error = why),
+    );
+  }
+}
+
+/** Events, the newest first. A list of them is read from the store each time, so they are followed and not asked for again. */
+export class Events {
+  value = $state.raw<EventJson[]>([]);
+  error = $state("");
+
+  /** Keeps the newest that fit; news is called when something may have happened since the page asked first. */
+  follow(request: WatchEventsRequestJson, most: number, fits: (e: EventJson) => boolean = () => true, news: () => void = () => {}): () => void {
+    let opened = 0;
+    return follow(
+      async (signal) => {
+        const all = new Map<string, EventJson>();
+        let whole = false;
+        if (opened++ > 0) news();
+        await stream("WeirService/WatchEvents", request, (message) => {
+          heard();
+          this.error = "";
+          const e = message.event;
+          if (e && whole) news();
+          if (e?.name && fits(e)) {
+            all.delete(e.name);
+            all.set(e.name, e);
+            const oldest = all.keys().next().value;
+            if (all.size > most && oldest !== undefined) all.delete(oldest);
+          }
+          whole ||= message.type === "bookmark";
+          if (whole) this.value = [...all.values()].reverse();
+        }, signal);
+      },
       (why) => (this.error = why),
     );
   }

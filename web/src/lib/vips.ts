@@ -1,0 +1,58 @@
+// VIPs that a page looks for among all of them.
+
+import { call } from "./api";
+import type { VIPJson } from "../gen/v1/resource_pb";
+
+export const most = 1000; // VIPs that are looked through, the first by name
+const atOnce = 100; // in one answer: large ones cost a manager memory
+
+/** Of those that were looked through: VIPs that fit, names by address, and whether there are more. */
+export type Found = { vips: VIPJson[]; names: Map<string, string>; more: boolean };
+
+/** Looks for VIPs that fit. All are looked through at first and after news, else those that were found are read again. */
+export class Finder {
+  private last: Found | undefined;
+  private due = true;
+
+  constructor(private readonly fits: (v: VIPJson) => boolean) {}
+
+  /** Something was written: all are looked through next. */
+  news(): void {
+    this.due = true;
+  }
+
+  async read(signal: AbortSignal): Promise<Found> {
+    if (!this.due && this.last) return (this.last = { ...this.last, vips: await this.again(this.last.vips, signal) });
+    this.due = false; // news that come meanwhile hold
+    try {
+      return (this.last = await this.all(signal));
+    } catch (err) {
+      this.due = true;
+      throw err;
+    }
+  }
+
+  private async all(signal: AbortSignal): Promise<Found> {
+    const found: Found = { vips: [], names: new Map(), more: false };
+    let pageToken = "";
+    for (let seen = 0; seen < most; seen += atOnce) {
+      const page = await call("WeirService/ListVIPs", { pageSize: atOnce, pageToken }, signal);
+      for (const v of page.vips ?? []) {
+        found.names.set(v.address ?? "", v.name ?? "");
+        if (this.fits(v)) found.vips.push(v);
+      }
+      pageToken = page.nextPageToken ?? "";
+      if (!pageToken) return found;
+    }
+    return { ...found, more: true };
+  }
+
+  private async again(known: VIPJson[], signal: AbortSignal): Promise<VIPJson[]> {
+    const fresh: VIPJson[] = [];
+    for (let i = 0; i < known.length; i += atOnce) {
+      const addresses = known.slice(i, i + atOnce).map((v) => v.address ?? "");
+      fresh.push(...((await call("WeirService/ListVIPs", { addresses }, signal)).vips ?? []));
+    }
+    return fresh.filter(this.fits);
+  }
+}
