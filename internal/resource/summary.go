@@ -14,7 +14,6 @@ import (
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/resource/answering"
-	"github.com/weirlb/weir/internal/resource/live"
 	"github.com/weirlb/weir/internal/store"
 )
 
@@ -24,6 +23,8 @@ const (
 	maxRejections  = 1000 // different reasons of muxes, of a tenant
 	maxHostTunnels = 8    // tunnels of a host
 	maxReason      = 200  // bytes of a reason that a node gave
+	// summaryShare bounds the time spent on summaries: one is used for as many times what it took to make.
+	summaryShare = 20
 )
 
 // warningLevel orders warnings of VIPs.
@@ -37,10 +38,11 @@ const (
 )
 
 // summaries sums up the VIPs of the State, by tenant. Its cost is O(VIPs x backends), so a summary is shared by all
-// callers while the State is the same, and else until its making is a small part of the time.
+// callers while nothing that it tells of has changed, and else until its making is a small part of the time.
 type summaries struct {
 	mu    sync.Mutex
 	of    *store.State
+	basis basis
 	until time.Time
 	all   map[string]*tenantSummary
 	made  int // how often one was made
@@ -55,11 +57,42 @@ func (c *summaries) get(config *Config, s, shown *store.State, now func() time.T
 	if c.all != nil && (c.of == s || began.Before(c.until)) {
 		return c.all
 	}
-	c.all, c.of = summarize(shown, answering.New(config.Reported, shown)), s
+	basis := basisOf(config.Reported, shown)
+	if c.of = s; c.all != nil && c.basis == basis {
+		return c.all
+	}
+	c.all, c.basis = summarize(shown, answering.New(config.Reported, shown)), basis
 	c.made++
 	ended := now()
-	c.until = ended.Add(live.Rest(ended.Sub(began), 0))
+	c.until = ended.Add(summaryShare * ended.Sub(began))
 	return c.all
+}
+
+// basis is what the summary of a State follows from. A State differs from the one before with every status of a host, and
+// mostly in nothing else.
+type basis struct {
+	generation model.Generation // of VIPs and nodes
+	health     int64            // the newest revision of any host's
+	hosts      int              // that said how their backends are
+	muxes      string           // what they run, refused, and answer for
+}
+
+func basisOf(reported answering.Reported, s *store.State) basis {
+	b := basis{generation: s.Generation, hosts: s.Reported.Len()}
+	for at := range s.Reported.Values() {
+		b.health = max(b.health, at)
+	}
+	var muxes strings.Builder
+	for mux := range s.MuxNodes() {
+		said := s.Status.At(mux.Name)
+		fmt.Fprintf(&muxes, "%s %v %v %d %d %q", mux.Name, s.Streams.At(mux.Name), s.Excluded.Has(mux.Name), said.Generation, said.Rejected, said.Reason)
+		if len(mux.NeighborPrefixes) > 0 && reported != nil {
+			_, detail := reported(s, mux)
+			fmt.Fprintf(&muxes, " %v %q", s.Neighbors.Has(mux.Name), detail.GetMux().GetNeighbors())
+		}
+	}
+	b.muxes = muxes.String()
+	return b
 }
 
 // tenantSummary sums up the VIPs of one tenant.

@@ -13,6 +13,7 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/neighbor"
 	"github.com/weirlb/weir/internal/resource/answering"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/store/nodestatus"
@@ -96,6 +97,7 @@ func TestSummariesAreShared(t *testing.T) {
 	now, took := time.Now(), 100*time.Millisecond
 	clock := func() time.Time { now = now.Add(took); return now }
 	one, other := crowd(3, func(int) bool { return false }), crowd(4, func(int) bool { return false })
+	one.Generation, other.Generation = 1, 2
 	vips := func(s *store.State) (n uint32) {
 		for _, t := range c.get(&Config{}, s, s, clock) {
 			n += t.vips
@@ -119,6 +121,44 @@ func TestSummariesAreShared(t *testing.T) {
 	if vips(one) != 3 || c.made != 3 {
 		t.Error("an old summary is told for ever")
 	}
+}
+
+// A State that differs in what no summary tells of has the summary of the one before; whatever it tells of makes another one.
+func TestASummaryIsMadeOfWhatItTells(t *testing.T) {
+	now := time.Now()
+	clock := func() time.Time { now = now.Add(time.Hour); return now } // what a summary took does not matter
+	var c summaries
+	neighbors := []string{"203.0.113.1"}
+	config := &Config{Reported: func(*store.State, model.Node) (nodestatus.Status, *weirv1.NodeStatus) {
+		return nodestatus.Status{}, &weirv1.NodeStatus{Mux: &weirv1.MuxStatus{Neighbors: neighbors}}
+	}}
+	s := crowd(3, func(int) bool { return false })
+	s.PutNode(model.Node{Name: "mux1", Role: model.RoleMux, NeighborPrefixes: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}})
+	step := func(what string, want int, change func(*store.State)) {
+		t.Helper()
+		next := s.Clone()
+		change(next)
+		s = next
+		before := c.made
+		now = now.Add(1000 * time.Hour)
+		if c.get(config, s, s, clock); c.made-before != want {
+			t.Errorf("%s: made %d summaries, want %d", what, c.made-before, want)
+		}
+	}
+	step("the first", 1, func(*store.State) {})
+	step("a host's status", 0, func(s *store.State) { s.Status.Set("host01", nodestatus.Status{Generation: 7, Seen: now}) })
+	step("when a mux was heard", 0, func(s *store.State) { s.Status.Set("mux1", nodestatus.Status{Seen: now}) })
+	step("a change", 1, func(s *store.State) { s.Generation++ })
+	step("a host's health", 1, func(s *store.State) { s.Reported.Set("host01", 9) })
+	step("another host's health", 1, func(s *store.State) { s.Reported.Set("host02", 11) })
+	step("a host that is gone", 1, func(s *store.State) { s.Reported.Delete("host01") })
+	step("a mux that connects", 1, func(s *store.State) { s.Streams.Set("mux1", true) })
+	step("a mux that refuses", 1, func(s *store.State) { s.Status.Set("mux1", nodestatus.Status{Rejected: 3, Reason: "full"}) })
+	step("why it does", 1, func(s *store.State) { s.Status.Set("mux1", nodestatus.Status{Rejected: 3, Reason: "odd"}) })
+	step("a mux that is excluded", 1, func(s *store.State) { s.Excluded.Set("mux1", "silent") })
+	step("a mux that may answer", 1, func(s *store.State) { s.Neighbors.Set("mux1", neighbor.Mux{Name: "mux1"}) })
+	neighbors = nil
+	step("a mux that answers no more", 1, func(*store.State) {})
 }
 
 // A refusal of many VIPs is one line, of all tenants together.
