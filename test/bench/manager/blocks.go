@@ -15,6 +15,7 @@ import (
 	"github.com/weirlb/weir/internal/boottime"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/testkit/benchlab"
 	"github.com/weirlb/weir/internal/wire"
 )
 
@@ -148,8 +149,8 @@ type blockHost struct {
 
 func newBlockHost(i int, client *rpc.Client) *blockHost {
 	return &blockHost{
-		name: hostName(i), workload: netip.MustParseAddr(workloadAddress(i)), client: client,
-		key: model.BlockKey(netip.MustParseAddr(leavingAddress(i)), hostName(i)),
+		name: benchlab.HostName(i), workload: netip.MustParseAddr(workloadAddress(i)), client: client,
+		key: model.BlockKey(netip.MustParseAddr(leavingAddress(i)), benchlab.HostName(i)),
 	}
 }
 

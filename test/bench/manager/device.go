@@ -11,6 +11,7 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/testkit/benchlab"
 	"github.com/weirlb/weir/internal/wake"
 )
 
@@ -102,8 +103,8 @@ func (d *device) reports(ctx context.Context) {
 		_, err := d.client.ReportSwitch(ctx, &weirv1.ReportSwitchRequest{Name: d.name, Generation: told, Status: &weirv1.SwitchStatus{
 			Driver: "bench", Members: 1024, Programmed: entries, Announced: announced,
 			Hosts:   &weirv1.SwitchTable{Size: 16384, Used: entries},
-			Ecmp:    &weirv1.SwitchTable{Size: 4096, Used: entries * backendsPerVIP},
-			Tunnels: &weirv1.SwitchTable{Size: 512, Used: min(entries*backendsPerVIP, 512)},
+			Ecmp:    &weirv1.SwitchTable{Size: 4096, Used: entries * benchlab.BackendsPerVIP},
+			Tunnels: &weirv1.SwitchTable{Size: 512, Used: min(entries*benchlab.BackendsPerVIP, 512)},
 			Peers:   []*weirv1.BGPPeer{{Address: "192.0.2.1", As: 65001, State: "established", Routes: announced}},
 		}})
 		if err == nil {

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/testkit/benchlab"
 	"github.com/weirlb/weir/internal/wake"
 )
 
@@ -58,7 +59,7 @@ func (w *devices) hardwareVIP(i, drained int) *weirv1.VIP {
 	if i == wideVIP {
 		e.Backends = nil
 		for j := range wideBackends {
-			e.Backends = append(e.Backends, &weirv1.Backend{Address: fmt.Sprintf("10.250.%d.%d", j/250, j%250+1), Port: 8080, Host: hostName(j)})
+			e.Backends = append(e.Backends, &weirv1.Backend{Address: fmt.Sprintf("10.250.%d.%d", j/250, j%250+1), Port: 8080, Host: benchlab.HostName(j)})
 		}
 	}
 	for _, backend := range e.GetBackends()[:drained] {

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/testkit/benchlab"
 )
 
 // change replaces a backend of VIP i and returns the time until the last mux has acknowledged it.
@@ -105,7 +106,7 @@ func (w *world) health(ctx context.Context, n int) error {
 	group, inner := errgroup.WithContext(ctx)
 	group.SetLimit(32)
 	for i := range vips {
-		for j := range backendsPerVIP {
+		for j := range benchlab.BackendsPerVIP {
 			group.Go(func() error { return w.tell(inner, i, j, "healthy") })
 		}
 	}

@@ -15,10 +15,12 @@ import (
 	"github.com/weirlb/weir/internal/testkit/benchlab"
 )
 
-// openPages are open at a time, and pagesTime is for how long what they cost is measured.
+// openPages are open at a time, pagesTime is for how long what they cost is measured, and opening after they show something:
+// those that look through VIPs and events go on for a moment.
 const (
 	openPages = 20
 	pagesTime = 30 * time.Second
+	opening   = 10 * time.Second
 )
 
 // pages measures the web page of a large cluster, in a browser: when it shows something, what it loads, and what those that
@@ -43,7 +45,10 @@ func (w *world) openPages(ctx context.Context) error {
 	}
 	var with used
 	var failed error
-	control := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { with, failed = usedWithin(ctx, manager) }))
+	control := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		time.Sleep(opening)
+		with, failed = usedWithin(ctx, manager)
+	}))
 	defer control.Close()
 	file := filepath.Join(w.dir, "pages.json")
 	browser := exec.CommandContext(ctx, "node_modules/.bin/playwright", "test", "scale.spec.ts", "--output", filepath.Join(w.dir, "browser"))

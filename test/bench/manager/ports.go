@@ -12,6 +12,7 @@ import (
 	"time"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/testkit/benchlab"
 	"github.com/weirlb/weir/internal/testkit/scrape"
 )
 
@@ -35,7 +36,7 @@ func (p ports) makeVIPs(ctx context.Context) error {
 	}
 	for i := range p.agents {
 		snat := vips[i%leaving].Snat
-		snat.Workloads = append(snat.Workloads, &weirv1.SNATWorkload{Address: workloadAddress(i), Host: hostName(i)})
+		snat.Workloads = append(snat.Workloads, &weirv1.SNATWorkload{Address: workloadAddress(i), Host: benchlab.HostName(i)})
 	}
 	r, err := p.client.ApplyVIPs(ctx, &weirv1.ApplyVIPsRequest{Vips: vips[:min(len(vips), len(p.agents))]})
 	if err != nil {
@@ -83,7 +84,7 @@ func (p ports) askOnce(ctx context.Context, i int, all *asked) {
 	defer cancel()
 	begin := time.Now()
 	_, err := p.agents[i].client.AllocatePorts(ctx, &weirv1.AllocatePortsRequest{
-		Name: hostName(i), Vip: leavingAddress(i), Address: workloadAddress(i), Ports: 1,
+		Name: benchlab.HostName(i), Vip: leavingAddress(i), Address: workloadAddress(i), Ports: 1,
 	})
 	all.note(time.Since(begin), err)
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/testkit/benchlab"
 )
 
 // snat measures Figures 15 and 13 of Ananta, at the manager: the time that port requests take, and that of normal
@@ -63,7 +64,7 @@ func (p ports) fairness(ctx context.Context, step time.Duration) error {
 	for i := range normalTenants + 1 {
 		vips = append(vips, &weirv1.VIP{
 			Name: fmt.Sprint("tenant", i), Tenant: fmt.Sprint("tenant", i), Address: tenantAddress(i),
-			Snat: &weirv1.SNAT{Workloads: []*weirv1.SNATWorkload{{Address: fmt.Sprintf("10.201.0.%d", i+1), Host: hostName(i)}}},
+			Snat: &weirv1.SNAT{Workloads: []*weirv1.SNATWorkload{{Address: fmt.Sprintf("10.201.0.%d", i+1), Host: benchlab.HostName(i)}}},
 		})
 		if i < normalTenants {
 			vips[i].Snat.MaxPorts = 64512
@@ -122,7 +123,7 @@ func (p ports) askAs(ctx context.Context, tenant int, all *asked) {
 	defer cancel()
 	begin := time.Now()
 	_, err := p.agents[tenant].client.AllocatePorts(ctx, &weirv1.AllocatePortsRequest{
-		Name: hostName(tenant), Vip: tenantAddress(tenant), Address: fmt.Sprintf("10.201.0.%d", tenant+1), Ports: 1,
+		Name: benchlab.HostName(tenant), Vip: tenantAddress(tenant), Address: fmt.Sprintf("10.201.0.%d", tenant+1), Ports: 1,
 	})
 	all.note(time.Since(begin), err)
 }

@@ -18,10 +18,9 @@ import (
 	"syscall"
 	"time"
 
-	"google.golang.org/protobuf/types/known/durationpb"
-
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/testkit/benchlab"
 )
 
 // size says how much of everything a world has.
@@ -41,9 +40,6 @@ func (s size) String() string {
 	}
 	return text
 }
-
-// backendsPerVIP is how many backends each VIP has, on as many hosts if there are so many.
-const backendsPerVIP = 10
 
 // world is a control plane with nodes.
 type world struct {
@@ -234,7 +230,7 @@ func (w *world) startNodes(ctx context.Context, urls []string) error {
 		if err != nil {
 			return err
 		}
-		w.agents = append(w.agents, newAgent(hostName(i), fmt.Sprintf("10.2.%d.%d", i/250, i%250+1), c))
+		w.agents = append(w.agents, newAgent(benchlab.HostName(i), fmt.Sprintf("10.2.%d.%d", i/250, i%250+1), c))
 	}
 	for i := range w.size.switches {
 		c, err := client(i, alone)
@@ -274,25 +270,9 @@ func (w *world) startAgents(ctx context.Context) error {
 	})
 }
 
-func hostName(i int) string { return fmt.Sprintf("host%d", i+1) }
-
 // vip is VIP number i; its backends are moved by round.
 func (w *world) vip(i, round int) *weirv1.VIP {
-	e := &weirv1.Endpoint{Protocol: "TCP", Port: 80, HealthCheck: &weirv1.HealthCheck{Check: &weirv1.HealthCheck_Tcp{}, Interval: durationpb.New(10 * time.Second)}}
-	for j := range backendsPerVIP {
-		host := (i*backendsPerVIP + j) % w.size.agents
-		n := i*backendsPerVIP + j
-		if j == 0 {
-			n += round % 6 * 2_000_000 // another backend on the same host
-		}
-		e.Backends = append(e.Backends, &weirv1.Backend{
-			Address: fmt.Sprintf("10.%d.%d.%d", 16+n/62500, n/250%250, n%250+1), Port: 8080, Host: hostName(host),
-		})
-	}
-	return &weirv1.VIP{
-		Name: fmt.Sprintf("vip%d", i), Tenant: w.tenant(i), Address: fmt.Sprintf("172.%d.%d.%d", 16+i/62500, i/250%250, i%250+1),
-		Endpoints: []*weirv1.Endpoint{e},
-	}
+	return benchlab.VIP(i, round, w.size.agents, w.tenant(i))
 }
 
 // tenant is that of VIP number i.
