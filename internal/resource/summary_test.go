@@ -151,6 +151,7 @@ func TestASummaryIsMadeOfWhatItTells(t *testing.T) {
 	step("a change", 1, func(s *store.State) { s.Generation++ })
 	step("a host's health", 1, func(s *store.State) { s.Reported.Set("host01", 9) })
 	step("another host's health", 1, func(s *store.State) { s.Reported.Set("host02", 11) })
+	step("the same host's health again", 1, func(s *store.State) { s.Reported.Set("host02", 12) })
 	step("a host that is gone", 1, func(s *store.State) { s.Reported.Delete("host01") })
 	step("a mux that connects", 1, func(s *store.State) { s.Streams.Set("mux1", true) })
 	step("a mux that refuses", 1, func(s *store.State) { s.Status.Set("mux1", nodestatus.Status{Rejected: 3, Reason: "full"}) })

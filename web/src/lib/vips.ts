@@ -4,7 +4,7 @@ import { call } from "./api";
 import type { VIPJson } from "../gen/v1/resource_pb";
 
 export const most = 1000; // VIPs that are looked through, the first by name
-const atOnce = 100; // in one answer: large ones cost a manager memory
+const atOnce = 200; // in one answer: large ones cost a manager memory
 
 /** Of those that were looked through: VIPs that fit, names by address, and whether there are more. */
 export type Found = { vips: VIPJson[]; names: Map<string, string>; more: boolean };
