@@ -11,6 +11,7 @@ import (
 	"time"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/condition"
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/resource/answering"
@@ -42,7 +43,7 @@ const (
 type summaries struct {
 	mu    sync.Mutex
 	of    *store.State
-	basis basis
+	basis condition.Basis
 	until time.Time
 	all   map[string]*tenantSummary
 	made  int // how often one was made
@@ -57,7 +58,7 @@ func (c *summaries) get(config *Config, s, shown *store.State, now func() time.T
 	if c.all != nil && (c.of == s || began.Before(c.until)) {
 		return c.all
 	}
-	basis := basisOf(config.Reported, shown)
+	basis := condition.BasisOf(shown, config.Reported)
 	if c.of = s; c.all != nil && c.basis == basis {
 		return c.all
 	}
@@ -66,33 +67,6 @@ func (c *summaries) get(config *Config, s, shown *store.State, now func() time.T
 	ended := now()
 	c.until = ended.Add(summaryShare * ended.Sub(began))
 	return c.all
-}
-
-// basis is what the summary of a State follows from. A State differs from the one before with every status of a host, and
-// mostly in nothing else.
-type basis struct {
-	generation model.Generation // of VIPs and nodes
-	health     int64            // the newest revision of any host's
-	hosts      int              // that said how their backends are
-	muxes      string           // what they run, refused, and answer for
-}
-
-func basisOf(reported answering.Reported, s *store.State) basis {
-	b := basis{generation: s.Generation, hosts: s.Reported.Len()}
-	for at := range s.Reported.Values() {
-		b.health = max(b.health, at)
-	}
-	var muxes strings.Builder
-	for mux := range s.MuxNodes() {
-		said := s.Status.At(mux.Name)
-		fmt.Fprintf(&muxes, "%s %v %v %d %d %q", mux.Name, s.Streams.At(mux.Name), s.Excluded.Has(mux.Name), said.Generation, said.Rejected, said.Reason)
-		if len(mux.NeighborPrefixes) > 0 && reported != nil {
-			_, detail := reported(s, mux)
-			fmt.Fprintf(&muxes, " %v %q", s.Neighbors.Has(mux.Name), detail.GetMux().GetNeighbors())
-		}
-	}
-	b.muxes = muxes.String()
-	return b
 }
 
 // tenantSummary sums up the VIPs of one tenant.

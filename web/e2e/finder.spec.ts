@@ -16,6 +16,9 @@ function manager(count: number) {
   return asked;
 }
 
+const real = globalThis.fetch;
+test.afterEach(() => void (globalThis.fetch = real));
+
 const finder = () => new Finder((v) => (v as { fits?: boolean }).fits === true);
 const signal = new AbortController().signal;
 
