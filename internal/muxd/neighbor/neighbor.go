@@ -397,7 +397,7 @@ type claims struct {
 func (c *claims) tells(now time.Duration, log *slog.Logger) bool {
 	if now >= c.since+conflictTime {
 		if c.not > 0 {
-			log.Warn("other stations have the addresses of more vips than were named", "more", c.not)
+			log.Warn("other stations have the addresses of more vips than were named", "vips", c.not)
 		}
 		*c = claims{since: now}
 	}

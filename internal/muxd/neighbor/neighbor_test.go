@@ -247,7 +247,7 @@ func TestClaimsOfManyVIPsAreToldBySomeNames(t *testing.T) {
 	if len(r.events) != 2*claimsTold || strings.Count(log.String(), "another station has") != 2*claimsTold {
 		t.Errorf("%d events and the log\n%s", len(r.events), log.String())
 	}
-	if !strings.Contains(log.String(), fmt.Sprint("more=", vips-claimsTold)) {
+	if !strings.Contains(log.String(), fmt.Sprint("vips=", vips-claimsTold)) {
 		t.Errorf("the log does not say how many more\n%s", log.String())
 	}
 	if warnings := r.Warnings(); len(warnings) != vips {
