@@ -82,7 +82,7 @@ static __noinline enum verdict reply_rewrite(struct __sk_buff *skb, const struct
 		return VERDICT_DROP_REWRITE;
 	if (rewrite_end(skb, p, difference))
 		return VERDICT_DROP_REWRITE;
-	if (mss_clamp(skb, p, settings.mtu))
+	if (mss_clamp(skb, p))
 		return VERDICT_DROP_REWRITE;
 	if (!session_stays(session, name.tag))
 		return VERDICT_DROP_SESSION_GONE;

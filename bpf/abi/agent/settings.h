@@ -6,7 +6,7 @@
 struct agent_settings {
 	__u64 generation; /* of the desired state that the tables hold */
 	__u32 uplink; /* ifindex */
-	__u32 mtu; /* of the uplink; 0: leave MSS options alone */
+	__u32 mtu; /* of the uplink; 0: not known */
 	__u32 cookie_scale; /* of new sessions: see struct session */
 	__u32 snat; /* workloads with source NAT: 0 spares a lookup in their tables */
 	struct address address4; /* of the uplink: outer source of forwarded packets */
@@ -18,6 +18,8 @@ struct agent_settings {
 	__u32 steered; /* endpoints of VIPs that switches hold: 0 spares lookups in their tables */
 	__u32 multipath; /* endpoints whose subflows find their connection: 0 spares a look at
 			    options */
+	__u32 mss4; /* the most that a workload's SYN may announce; 0: leave the option alone */
+	__u32 mss6;
 };
 
-_Static_assert(sizeof(struct agent_settings) == 80, "agent_settings");
+_Static_assert(sizeof(struct agent_settings) == 88, "agent_settings");

@@ -25,7 +25,7 @@ static __always_inline enum verdict snat_translate(struct __sk_buff *skb, const 
 	if (protocol_is_icmp(p->protocol))
 		err = rewrite_echo(skb, p, SOURCE, &vip, port);
 	else
-		err = rewrite(skb, p, SOURCE, &vip, port) ?: mss_clamp(skb, p, settings.mtu);
+		err = rewrite(skb, p, SOURCE, &vip, port) ?: mss_clamp(skb, p);
 	if (err)
 		return VERDICT_DROP_REWRITE;
 	if (p->fragment_more)

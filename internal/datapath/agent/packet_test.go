@@ -256,10 +256,10 @@ func TestSessionsFull(t *testing.T) {
 	r.check("second", inbound(second, "drop_session_full", nil))
 }
 
-// TestPacketsWithoutMTU leaves the MSS alone when the uplink's MTU is not known.
-func TestPacketsWithoutMTU(t *testing.T) {
+// TestPacketsWithoutMSS leaves the MSS alone when there is none to announce: the uplink's MTU is not known.
+func TestPacketsWithoutMSS(t *testing.T) {
 	r := newRig(t)
-	if err := r.changeSettings(func(s *bpf.AgentAgentSettings) { s.Mtu = 0 }); err != nil {
+	if err := r.changeSettings(func(s *bpf.AgentAgentSettings) { s.Mtu, s.Mss4, s.Mss6 = 0, 0, 0 }); err != nil {
 		t.Fatal(err)
 	}
 	in := pkt.TCP(client4, vip4, pkt.SYN, pkt.MSS(8960)).Inside(outer(native4))

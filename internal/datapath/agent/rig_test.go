@@ -35,8 +35,7 @@ const (
 	interfaceIndex     = 9
 	uplinkMTU          = 1500
 	cookieScaleOfTests = 10 // ticks of 8 ms
-	clamped4           = uplinkMTU - 76 - 20 - 20
-	clamped6           = uplinkMTU - 76 - 40 - 20
+	clamped4, clamped6 = 1370, 1364 // of TestFor of package mss
 	tcxNext            = ^uint32(0)
 	tcxDrop            = uint32(2)
 	tcxRedirect        = uint32(7)
@@ -141,6 +140,7 @@ func (r *rig) fill() {
 		abi.WriteTable(r.objects.Workloads, workloads),
 		r.changeSettings(func(s *bpf.AgentAgentSettings) {
 			s.Uplink, s.Mtu, s.CookieScale = uplinkIndex, uplinkMTU, cookieScaleOfTests
+			s.Mss4, s.Mss6 = clamped4, clamped6
 			s.Address4, s.Address6 = bpf.ToAddress(netip.MustParseAddr(host4)), bpf.ToAddress(netip.MustParseAddr(host6))
 		}))
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weirlb/weir/internal/datapath/mss"
 	"github.com/weirlb/weir/internal/lab/netns"
 )
 
@@ -133,7 +134,7 @@ func dial(t *testing.T, ns *netns.NS, address string) (connection *net.TCPConn) 
 
 // serve receives and sends. Segments must be as large as the client made them, however they
 // were merged and cut on the way.
-func serve(listener net.Listener, size, mss int) error {
+func serve(listener net.Listener, size, segment int) error {
 	connection, err := listener.Accept()
 	if err != nil {
 		return err
@@ -146,8 +147,8 @@ func serve(listener net.Listener, size, mss int) error {
 	if err := receive(accepted, size); err != nil {
 		return err
 	}
-	if info, err := tcpInfo(accepted); err != nil || int(info.Rcv_mss) != mss {
-		return errors.Join(fmt.Errorf("received segments are of %d bytes, not %d", info.Rcv_mss, mss), err)
+	if info, err := tcpInfo(accepted); err != nil || int(info.Rcv_mss) != segment {
+		return errors.Join(fmt.Errorf("received segments are of %d bytes, not %d", info.Rcv_mss, segment), err)
 	}
 	return send(accepted, size)
 }
@@ -199,12 +200,8 @@ func wantMSS(t *testing.T, connection *net.TCPConn, vip string, mtu int) {
 
 // clampedMSS is how much a full segment of the client holds.
 func clampedMSS(vip string, mtu int) int {
-	header := 20
-	if netip.MustParseAddr(vip).Is6() {
-		header = 40
-	}
-	const outer, tcp, timestamps = 76, 20, 12
-	return mtu - outer - header - tcp - timestamps
+	const outer, timestamps = 76, 12
+	return mss.For(mtu-outer, netip.MustParseAddr(vip).Is6()) - timestamps
 }
 
 func tcpInfo(connection syscall.Conn) (info *unix.TCPInfo, err error) {

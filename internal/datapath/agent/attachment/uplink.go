@@ -12,6 +12,7 @@ import (
 	"github.com/cilium/ebpf/link"
 
 	"github.com/weirlb/weir/internal/datapath/agent/bpf"
+	"github.com/weirlb/weir/internal/datapath/mss"
 	"github.com/weirlb/weir/internal/datapath/pin"
 )
 
@@ -89,6 +90,8 @@ func (u *Uplink) Refresh() error {
 	err = bpf.ChangeSettings(u.c.Objects, func(s *bpf.AgentAgentSettings) {
 		s.Uplink = uint32(now.index)
 		s.Mtu = uint32(now.mtu)
+		room := now.mtu - int(bpf.AgentGueFormatOUTER_HEADER_MAX)
+		s.Mss4, s.Mss6 = uint32(mss.For(room, false)), uint32(mss.For(room, true))
 		s.Address4 = bpf.ToAddress(now.first(netip.Addr.Is4))
 		s.Address6 = bpf.ToAddress(now.first(netip.Addr.Is6))
 		u.c.Settings(s)

@@ -39,6 +39,8 @@ type AgentAgentSettings struct {
 	TakeOver       uint32
 	Steered        uint32
 	Multipath      uint32
+	Mss4           uint32
+	Mss6           uint32
 }
 
 type AgentChainPeer struct {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/datapath/agent/session"
+	"github.com/weirlb/weir/internal/datapath/mss"
 	"github.com/weirlb/weir/internal/model"
 )
 
@@ -52,7 +53,7 @@ func (n Notice) Packet(external netip.AddrPort, mtu int) ([]byte, error) {
 		if len(packet) < l4+tcpHeader {
 			return nil, errors.New("is cut short")
 		}
-		clampMSS(packet[l4:], mtu-outerHeaderMax-l4Base(v4)-tcpHeader)
+		clampMSS(packet[l4:], mss.For(mtu-outerHeaderMax, !v4))
 	}
 	setChecksum(packet, l4, byte(n.Flow.Protocol), v4)
 	return packet, nil
