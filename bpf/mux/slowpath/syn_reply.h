@@ -244,11 +244,10 @@ static __always_inline bool syn_read(struct xdp_md *ctx, const struct syn_ctx *h
 
 static __always_inline __u32 syn_own_mss(const bool v4)
 {
-	const __u32 headers = (v4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr)) +
-			      sizeof(struct tcphdr) + ROOM_V6;
 	const __u32 least = v4 ? MSS_DEFAULT_V4 : MSS_DEFAULT_V6;
+	__u32 mss = v4 ? settings.mss4 : settings.mss6;
 
-	return settings.mtu > headers + least ? settings.mtu - headers : least;
+	return mss > least ? mss : least;
 }
 
 /* What a SYN-ACK says. */

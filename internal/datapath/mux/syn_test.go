@@ -150,9 +150,9 @@ func differsFromSYNACK(syn pkt.Packet, offer syncookie.Offer, secrets []model.SY
 	want.IP = pkt.IP{Source: syn.IP.Destination, Destination: syn.IP.Source, TTL: 64, DontFragment: syn.IP.Is4()}
 	want.SourcePort, want.DestinationPort = syn.DestinationPort, syn.SourcePort
 	want.Flags, want.Ack, want.Seq = pkt.SYN|pkt.ACK, syn.Seq+1, got.Seq
-	own := uint16(testMTU - 76 - 40)
+	own := uint16(1370) // of TestFor of package mss, for testMTU
 	if syn.IP.Source.Is6() {
-		own -= 20
+		own = 1364
 	}
 	want.Options = nil
 	want = want.With(pkt.MSS(own))

@@ -375,6 +375,8 @@ type MuxMuxSettings struct {
 	Flags      uint32
 	Generation uint64
 	Mac        uint64
+	Mss4       uint32
+	Mss6       uint32
 }
 
 type MuxNatAttachment struct {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/weirlb/weir/internal/datapath/mss"
 	"github.com/weirlb/weir/internal/datapath/mux/bpf"
 	"github.com/weirlb/weir/internal/flowhash"
 	"github.com/weirlb/weir/internal/model"
@@ -80,6 +81,8 @@ func (t *Table) Set(p Settings) error {
 		row.Mac = toMAC(p.MAC)
 		row.HashKey = bpf.ToHashKey(p.HashKey)
 		row.Mtu = uint32(p.MTU)
+		room := p.MTU - int(bpf.MuxGueFormatOUTER_HEADER_MAX)
+		row.Mss4, row.Mss6 = uint32(mss.For(room, false)), uint32(mss.For(room, true))
 		row.Flags &= uint32(notedFlags)
 		if p.Encapsulation == GUE {
 			row.Flags |= uint32(bpf.MuxSettingsFlagSETTINGS_GUE)
