@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/weirlb/weir/internal/datapath/agent"
+	"github.com/weirlb/weir/internal/datapath/mss"
 	"github.com/weirlb/weir/internal/lab/netns"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/testkit/bpftest/relay"
@@ -26,22 +27,66 @@ const (
 	container workload = "container" // behind a veth of the host
 )
 
+// encapsulation is what the mux sends packets in.
+type encapsulation string
+
+const (
+	ipip encapsulation = "ipip"
+	gue  encapsulation = "gue"
+)
+
 const (
 	vipPort, dipPort = 80, 8080
 	slot             = 4711
 	muxAddress       = "10.78.2.254"
 
-	client      = "10.78.1.1"
-	smallClient = "10.78.1.2" // of the same client: without the agent, workloads announce an MSS to it as small as with the agent
-
-	clientMTU, outerHeader, innerHeaders = 1500, 76, 40 // bytes; outerHeader is what the agent leaves room for
+	outerHeader = 76 // bytes that the agent leaves room for
 )
 
-func (k workload) vip() string {
-	if k == native {
-		return "203.0.113.10"
+// Host numbers in the subnets. To the second address of the client, workloads without the agent announce an MSS as small as
+// with it.
+const (
+	clientHost, smallClientHost, hostHost, containerHost = 1, 2, 3, 10
+	gatewayHost                                          = 254
+)
+
+// at is a host's address in a subnet of the family.
+func at(family string, subnet, host int) netip.Addr {
+	if family == "v6" {
+		return netip.MustParseAddr(fmt.Sprintf("fd78:%x::%x", subnet, host))
 	}
-	return "203.0.113.11"
+	return netip.AddrFrom4([4]byte{10, 78, byte(subnet), byte(host)})
+}
+
+// prefixAt is a host's address with the length of its subnet.
+func prefixAt(family string, subnet, host int) netip.Prefix {
+	bits := 24
+	if family == "v6" {
+		bits = 64
+	}
+	return netip.PrefixFrom(at(family, subnet, host), bits)
+}
+
+func prefixesAt(subnet int, hosts ...int) (all []netip.Prefix) {
+	for _, host := range hosts {
+		all = append(all, prefixAt("v4", subnet, host), prefixAt("v6", subnet, host))
+	}
+	return all
+}
+
+// vipOf is the VIP by which a workload is reached in the encapsulation.
+func vipOf(family string, kind workload, in encapsulation) netip.Addr {
+	host := byte(0x10)
+	if kind == container {
+		host++
+	}
+	if in == gue {
+		host += 0x10
+	}
+	if family == "v6" {
+		return netip.MustParseAddr(fmt.Sprintf("2001:db8:1::%x", host))
+	}
+	return netip.AddrFrom4([4]byte{203, 0, 113, host})
 }
 
 // site is one of two equal paths to workloads of both kinds.
@@ -51,39 +96,36 @@ type site struct {
 	subnet          int // and the one after it
 }
 
-func (s *site) dip(k workload) string {
-	if k == native {
-		return fmt.Sprintf("10.78.%d.3", s.subnet)
+func (s *site) dip(family string, kind workload) netip.Addr {
+	if kind == native {
+		return at(family, s.subnet, hostHost)
 	}
-	return fmt.Sprintf("10.78.%d.10", s.subnet+1)
+	return at(family, s.subnet+1, containerHost)
 }
 
-// world has both paths, with the agent and without it:
+// world has both paths, with the agent and without it, of IPv4 and IPv6:
 //
 //	client 10.78.1.1 ── 10.78.1.254 network 10.78.2.254 ── 10.78.2.3 with ──── 10.78.3.10 container
 //	                                        10.78.4.254 ── 10.78.4.3 without ─ 10.78.5.10 container
 //
 // On the way to a VIP, network encapsulates, as a mux does; the cost of that is counted as the
-// agent's. Without the agent, the client names the workload itself, and network and host forward.
-//
-// Where the network's MTU has no room for the outer header, a client's segments are smaller than they are
-// without the agent. To tell what that costs, a second address of the client is announced the same MSS
-// without the agent.
+// agent's. Without the agent, the client names the workload itself: the same program of network sends
+// packets on as they are, and the host forwards.
 type world struct {
-	client, network *netns.NS
+	network
+	client, between *netns.NS
 	with, without   site
-	mtu             int // between network and hosts
 	servers         []*exec.Cmd
 	pins            string
 	stop            func() error // of agent and mux
 }
 
-func newWorld(mtu int) (w *world, err error) {
+func newWorld(n network) (w *world, err error) {
 	w = &world{
+		network: n,
 		pins:    fmt.Sprintf("/sys/fs/bpf/weir-bench-agent-%d", os.Getpid()),
 		with:    site{name: "with", subnet: 2},
 		without: site{name: "without", subnet: 4},
-		mtu:     mtu,
 		stop:    func() error { return nil },
 	}
 	defer func() {
@@ -100,9 +142,11 @@ func newWorld(mtu int) (w *world, err error) {
 		return w, err
 	}
 	for _, s := range []*site{&w.with, &w.without} {
-		for _, k := range []workload{native, container} {
-			if err := w.serve(s, k); err != nil {
-				return w, err
+		for _, family := range []string{"v4", "v6"} {
+			for _, kind := range []workload{native, container} {
+				if err := w.serve(s, family, kind); err != nil {
+					return w, err
+				}
 			}
 		}
 	}
@@ -110,68 +154,83 @@ func newWorld(mtu int) (w *world, err error) {
 }
 
 func (w *world) namespaces() map[string]**netns.NS {
-	all := map[string]**netns.NS{"client": &w.client, "network": &w.network}
+	all := map[string]**netns.NS{"client": &w.client, "network": &w.between}
 	for _, s := range []*site{&w.with, &w.without} {
 		all[s.name], all[s.name+"-c"] = &s.host, &s.container
 	}
 	return all
 }
 
+// forward has a namespace route.
+func forward(ns *netns.NS) error {
+	return errors.Join(ns.Sysctl("net.ipv4.ip_forward", "1"), ns.Sysctl("net.ipv6.conf.all.forwarding", "1"))
+}
+
+// addDefault has a namespace send everything by a gateway.
+func addDefault(ns *netns.NS, subnet, host int) error {
+	return errors.Join(
+		ns.AddRoute(netip.MustParsePrefix("0.0.0.0/0"), at("v4", subnet, host)),
+		ns.AddRoute(netip.MustParsePrefix("::/0"), at("v6", subnet, host)))
+}
+
 func (w *world) connect() error {
 	return errors.Join(
-		netns.Veth(w.client, "eth0", w.network, "client"),
-		w.client.AddAddress("eth0", netip.MustParsePrefix(client+"/24"), netip.MustParsePrefix(smallClient+"/24")),
-		w.network.AddAddress("client", netip.MustParsePrefix("10.78.1.254/24")),
-		w.network.Sysctl("net.ipv4.ip_forward", "1"), w.network.Sysctl("net.ipv4.conf.all.rp_filter", "0"),
-		w.client.AddRoute(netip.MustParsePrefix("0.0.0.0/0"), netip.MustParseAddr("10.78.1.254")),
+		netns.Veth(w.client, "eth0", w.between, "client"),
+		w.client.AddAddress("eth0", prefixesAt(1, clientHost, smallClientHost)...),
+		w.between.AddAddress("client", prefixesAt(1, gatewayHost)...),
+		forward(w.between), w.between.Sysctl("net.ipv4.conf.all.rp_filter", "0"),
+		addDefault(w.client, 1, gatewayHost),
 		w.connectSite(&w.with), w.connectSite(&w.without),
-		w.announce(w.without.host, netip.AddrFrom4([4]byte{10, 78, byte(w.without.subnet), 254})),
-		w.announce(w.without.container, netip.AddrFrom4([4]byte{10, 78, byte(w.without.subnet + 1), 1})))
+		w.announce(w.without.host, w.without.subnet, gatewayHost),
+		w.announce(w.without.container, w.without.subnet+1, clientHost))
 }
 
-// announce has a workload tell smallClient the MSS that the agent would leave.
-func (w *world) announce(ns *netns.NS, gateway netip.Addr) error {
-	mss := min(clientMTU, w.mtu-outerHeader) - innerHeaders
-	_, err := ns.Run("ip", "route", "add", smallClient+"/32", "via", gateway.String(), "advmss", strconv.Itoa(mss))
-	return err
-}
-
-func setMTU(ns *netns.NS, device string, mtu int) error {
-	_, err := ns.Run("ip", "link", "set", device, "mtu", strconv.Itoa(mtu))
+// announce has a workload tell the client's second address the MSS that the agent would leave.
+func (w *world) announce(ns *netns.NS, subnet, gateway int) (err error) {
+	for _, family := range []string{"v4", "v6"} {
+		most := mss.For(w.mtu-outerHeader, family == "v6")
+		_, failed := ns.Run("ip", "route", "add", at(family, 1, smallClientHost).String(),
+			"via", at(family, subnet, gateway).String(), "advmss", strconv.Itoa(most))
+		err = errors.Join(err, failed)
+	}
 	return err
 }
 
 func (w *world) connectSite(s *site) error {
-	near := func(last int) netip.Addr { return netip.AddrFrom4([4]byte{10, 78, byte(s.subnet), byte(last)}) }
-	far := func(last int) netip.Addr { return netip.AddrFrom4([4]byte{10, 78, byte(s.subnet + 1), byte(last)}) }
-	everywhere := netip.MustParsePrefix("0.0.0.0/0")
-	return errors.Join(
-		netns.Veth(w.network, s.name, s.host, "uplink"),
-		setMTU(w.network, s.name, w.mtu), setMTU(s.host, "uplink", w.mtu),
+	near, far := s.subnet, s.subnet+1
+	err := errors.Join(
+		netns.Veth(w.between, s.name, s.host, "uplink"),
+		w.between.SetMTU(s.name, w.mtu), s.host.SetMTU("uplink", w.mtu),
 		netns.Veth(s.host, "w0", s.container, "eth0"),
-		w.network.AddAddress(s.name, netip.PrefixFrom(near(254), 24)),
-		s.host.AddAddress("uplink", netip.PrefixFrom(near(3), 24)),
-		s.host.AddAddress("w0", netip.PrefixFrom(far(1), 24)),
-		s.container.AddAddress("eth0", netip.PrefixFrom(far(10), 24)),
-		w.network.Sysctl("net.ipv4.conf."+s.name+".rp_filter", "0"), s.host.Sysctl("net.ipv4.ip_forward", "1"),
-		s.host.AddRoute(everywhere, near(254)),
-		s.container.AddRoute(everywhere, far(1)),
-		w.network.AddRoute(netip.PrefixFrom(far(0), 24), near(3)))
+		w.between.AddAddress(s.name, prefixesAt(near, gatewayHost)...),
+		s.host.AddAddress("uplink", prefixesAt(near, hostHost)...),
+		s.host.AddAddress("w0", prefixesAt(far, clientHost)...),
+		s.container.AddAddress("eth0", prefixesAt(far, containerHost)...),
+		w.between.Sysctl("net.ipv4.conf."+s.name+".rp_filter", "0"), forward(s.host),
+		addDefault(s.host, near, gatewayHost), addDefault(s.container, far, clientHost))
+	for _, family := range []string{"v4", "v6"} {
+		err = errors.Join(err, w.between.AddRoute(prefixAt(family, far, 0).Masked(), at(family, near, hostHost)))
+	}
+	if w.wire {
+		err = errors.Join(err, w.between.SetOffload(s.name, netns.TSO, false), s.host.SetOffload("uplink", netns.GRO, true))
+	}
+	return err
 }
 
 // serve starts iperf3's server and waits until it listens.
-func (w *world) serve(s *site, k workload) error {
+func (w *world) serve(s *site, family string, kind workload) error {
 	ns := s.host
-	if k == container {
+	if kind == container {
 		ns = s.container
 	}
-	cmd := exec.Command("iperf3", "--server", "--bind", s.dip(k), "--port", strconv.Itoa(dipPort))
+	dip := s.dip(family, kind).String()
+	cmd := exec.Command("iperf3", "--server", "--bind", dip, "--port", strconv.Itoa(dipPort))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := ns.Start(cmd); err != nil {
 		return err
 	}
 	w.servers = append(w.servers, cmd)
-	address := net.JoinHostPort(s.dip(k), strconv.Itoa(dipPort))
+	address := net.JoinHostPort(dip, strconv.Itoa(dipPort))
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		err := w.client.Do(func() error {
 			connection, err := net.Dial("tcp", address)
@@ -200,26 +259,28 @@ func (w *world) close() error {
 	return err
 }
 
-// measure takes all measurements, one right after the other; which is the first one changes.
-func (w *world) measure(k workload, l load, round int, how options) (p pair, err error) {
-	turns := []func() error{
-		func() (err error) {
-			p.without, err = w.iperf(client, w.without.dip(k), dipPort, l, how)
-			return err
-		},
-		func() (err error) {
-			p.with, err = w.iperf(client, k.vip(), vipPort, l, how)
-			return err
-		},
-	}
-	if !l.replies {
-		turns = append(turns, func() (err error) {
-			p.small, err = w.iperf(smallClient, w.without.dip(k), dipPort, l, how)
-			return err
-		})
+// target is what the client connects to, from one of its addresses.
+type target struct {
+	from, to netip.Addr
+	port     int
+}
+
+// measure takes all measurements of a row, one right after the other; which is the first one changes.
+func (w *world) measure(r *result, round int, how options) (p pair, err error) {
+	from := at(r.Family, 1, clientHost)
+	byAgent := func(in encapsulation) target { return target{from, vipOf(r.Family, r.Workload, in), vipPort} }
+	dip := w.without.dip(r.Family, r.Workload)
+	targets := map[*sample]target{&p.without: {from, dip, dipPort}, &p.with: byAgent(r.Encapsulation)}
+	turns := []*sample{&p.without, &p.with}
+	if r.Encapsulation == gue {
+		targets[&p.without] = byAgent(ipip)
+	} else if w.mtu < roomyMTU {
+		targets[&p.small] = target{at(r.Family, 1, smallClientHost), dip, dipPort}
+		turns = append(turns, &p.small)
 	}
 	for i := range turns {
-		if err := turns[(i+round)%len(turns)](); err != nil {
+		turn := turns[(i+round)%len(turns)]
+		if *turn, err = w.iperf(targets[turn], r.load, how); err != nil {
 			return p, err
 		}
 	}
@@ -255,50 +316,77 @@ func (w *world) fill(datapath *agent.Datapath) error {
 	}
 	var backends []model.HostBackend
 	workloads := map[netip.Addr]int{}
-	for _, k := range []workload{native, container} {
-		dip := netip.MustParseAddr(w.with.dip(k))
+	err = w.eachVIP(func(vip, dip netip.Addr, kind workload, _ encapsulation) error {
 		backends = append(backends, model.HostBackend{
-			Endpoint: model.EndpointKey{VIP: netip.MustParseAddr(k.vip()), Protocol: model.TCP, Port: vipPort},
+			Endpoint: model.EndpointKey{VIP: vip, Protocol: model.TCP, Port: vipPort},
 			Tunnel:   dip, Backend: netip.AddrPortFrom(dip, dipPort), Slot: slot, Cookies: true,
 		})
 		workloads[dip] = 0
-		if k == container {
+		if kind == container {
 			workloads[dip] = index
 		}
-	}
+		return nil
+	})
+	muxes := []netip.Prefix{netip.PrefixFrom(netip.MustParseAddr(muxAddress), 32), netip.PrefixFrom(at("v6", w.with.subnet, gatewayHost), 128)}
 	return errors.Join(
-		datapath.SetMuxes([]netip.Prefix{netip.PrefixFrom(netip.MustParseAddr(muxAddress), 32)}),
-		datapath.Replace(backends),
+		err, datapath.SetMuxes(muxes), datapath.Replace(backends),
 		w.with.host.Do(func() error { return datapath.SetWorkloads(workloads, nil) }))
 }
 
+func (w *world) eachVIP(do func(vip, dip netip.Addr, kind workload, in encapsulation) error) (err error) {
+	for _, family := range []string{"v4", "v6"} {
+		for _, kind := range []workload{native, container} {
+			for _, in := range []encapsulation{ipip, gue} {
+				err = errors.Join(err, do(vipOf(family, kind, in), w.with.dip(family, kind), kind, in))
+			}
+		}
+	}
+	return err
+}
+
 func (w *world) startMux() (*relay.Relay, error) {
-	in, err := w.network.Index("client")
+	in, err := w.between.Index("client")
 	if err != nil {
 		return nil, err
 	}
-	out, err := w.network.Index(w.with.name)
+	with, err := w.between.Index(w.with.name)
+	if err != nil {
+		return nil, err
+	}
+	without, err := w.between.Index(w.without.name)
 	if err != nil {
 		return nil, err
 	}
 	var mux *relay.Relay
-	err = w.network.Do(func() (err error) {
-		mux, err = relay.Attach(in, out)
+	err = w.between.Do(func() (err error) {
+		mux, err = relay.Attach(in, with)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	for _, k := range []workload{native, container} {
-		err = errors.Join(err, mux.Send(netip.MustParseAddr(k.vip()), netip.MustParseAddr(muxAddress), netip.MustParseAddr(w.with.dip(k))))
+	err = w.eachVIP(func(vip, dip netip.Addr, _ workload, in encapsulation) error {
+		source := netip.MustParseAddr(muxAddress)
+		if vip.Is6() {
+			source = at("v6", w.with.subnet, gatewayHost)
+		}
+		if in == gue {
+			return mux.SendGUE(vip, source, dip, netip.Addr{}, with)
+		}
+		return mux.Send(vip, source, dip)
+	})
+	for _, family := range []string{"v4", "v6"} {
+		for _, kind := range []workload{native, container} {
+			err = errors.Join(err, mux.Pass(w.without.dip(family, kind), without))
+		}
 	}
 	return mux, err
 }
 
 // iperf says how much arrives, and what CPU time both ends have taken for it.
-func (w *world) iperf(from, address string, port int, l load, how options) (s sample, err error) {
+func (w *world) iperf(t target, l load, how options) (s sample, err error) {
 	args := []string{
-		"--client", address, "--port", strconv.Itoa(port), "--bind", from, "--json",
+		"--client", t.to.String(), "--port", strconv.Itoa(t.port), "--bind", t.from.String(), "--json",
 		"--bytes", strconv.Itoa(how.megabytes) + "M", "--parallel", strconv.Itoa(l.flows),
 	}
 	if how.congestion != "" {
@@ -307,13 +395,22 @@ func (w *world) iperf(from, address string, port int, l load, how options) (s sa
 	if l.replies {
 		args = append(args, "--reverse")
 	}
+	before, err := busyTime()
+	if err != nil {
+		return s, err
+	}
 	output, err := w.client.Run("iperf3", args...)
 	if err != nil {
-		return s, fmt.Errorf("iperf3 to %s: %w: %s", address, err, output)
+		return s, fmt.Errorf("iperf3 to %s: %w: %s", t.to, err, output)
+	}
+	after, err := busyTime()
+	if err != nil {
+		return s, err
 	}
 	var report struct {
 		End struct {
 			Received struct {
+				Bytes         float64 `json:"bytes"`
 				BitsPerSecond float64 `json:"bits_per_second"`
 			} `json:"sum_received"`
 			CPU struct {
@@ -327,5 +424,20 @@ func (w *world) iperf(from, address string, port int, l load, how options) (s sa
 	}
 	s.rate = report.End.Received.BitsPerSecond
 	s.work = s.rate / ((report.End.CPU.Host + report.End.CPU.Remote) / 100)
+	s.busy = 8 * report.End.Received.Bytes / (after - before).Seconds()
 	return s, nil
+}
+
+// busyTime is for how long the machine's CPUs have worked: for processes, the kernel and interrupts.
+func busyTime() (time.Duration, error) {
+	const tick = time.Second / 100 // of /proc/stat, whatever the kernel's own is
+	stat, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return 0, err
+	}
+	var user, nice, system, idle, wait, irq, softirq int64
+	if _, err := fmt.Sscanf(string(stat), "cpu %d %d %d %d %d %d %d", &user, &nice, &system, &idle, &wait, &irq, &softirq); err != nil {
+		return 0, fmt.Errorf("read /proc/stat: %w", err)
+	}
+	return time.Duration(user+nice+system+irq+softirq) * tick, nil
 }

@@ -51,6 +51,14 @@ func (r *Relay) Send(vip, source, tunnel netip.Addr) error {
 	return nil
 }
 
+// Pass has packets to an address go on as they are, out of another interface, by the same way as those that are encapsulated.
+func (r *Relay) Pass(address netip.Addr, to int) error {
+	if err := r.objects.Ways.Put(toAddress(address), relayWay{Interface: uint32(to)}); err != nil {
+		return fmt.Errorf("set way of %s: %w", address, err)
+	}
+	return nil
+}
+
 // SendGUE does as Send, but in GUE, out of any interface, and has the tunnel's host ask after the
 // backend behind other, if that is valid.
 func (r *Relay) SendGUE(vip, source, tunnel, other netip.Addr, to int) error {

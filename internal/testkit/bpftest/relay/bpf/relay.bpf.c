@@ -13,7 +13,7 @@
 
 struct way {
 	struct address source; /* of the outer header */
-	struct address tunnel; /* of the same family */
+	struct address tunnel; /* of the same family; not set: the packet goes on as it is */
 	struct address other; /* backend to ask after, in GUE; not set: none */
 	__u32 interface;
 	__u32 gue; /* instead of IP-in-IP */
@@ -145,6 +145,8 @@ int relay(struct __sk_buff *skb)
 		return TCX_NEXT;
 	if (way->silent && begins(skb, &p))
 		return TCX_DROP;
+	if (!address_is_set(&way->tunnel))
+		return bpf_redirect_neigh(way->interface, NULL, 0, 0);
 	protocol = p.ethertype == bpf_htons(ETH_P_IP) ? IPPROTO_IPIP : IPPROTO_IPV6;
 	middle_make(&m, &p, way, protocol);
 	if (m.bytes)
