@@ -156,6 +156,19 @@ static __always_inline enum verdict inbound_rewrite(struct __sk_buff *skb, const
 	return session_stays(session, tag) ? VERDICT_NONE : VERDICT_DROP_SESSION_GONE;
 }
 
+/*
+ * May the packet begin a session? Not if the workload has a connection of its own with the same
+ * client and ports: replies to both would look the same.
+ */
+static __noinline bool inbound_has_room(const struct rx_ctx *a)
+{
+	struct session_key key = rx_session_key(a);
+
+	if (a->inner.protocol == IPPROTO_TCP && !(a->inner.tcp_flags & TCP_FLAG_SYN))
+		return true;
+	return snat_makes_room(&key);
+}
+
 /* To the workload of a->rule. Sets ifindex where the verdict redirects. */
 static __noinline enum verdict inbound_deliver(struct __sk_buff *skb, struct rx_ctx *a,
 					       __u32 *ifindex)
@@ -173,6 +186,8 @@ static __noinline enum verdict inbound_deliver(struct __sk_buff *skb, struct rx_
 	if (!inner.fragment_offset)
 		ts = timestamps_read(skb, &inner);
 	session = session_of_client(skb, &key, &inner);
+	if (!session && settings.snat && !inbound_has_room(a))
+		return VERDICT_DROP_SESSION_TAKEN;
 	if (syncookie_is_applicable(a, &inner, session)) {
 		verdict = syncookie_verify(skb, a, &key, session, &ts);
 		if (verdict)
@@ -201,19 +216,6 @@ static __noinline enum verdict inbound_deliver(struct __sk_buff *skb, struct rx_
 	return *workload ? VERDICT_DELIVER_INTERFACE : VERDICT_DELIVER_NATIVE;
 }
 
-/*
- * May the packet begin a session? Not if the workload has a connection of its own with the same
- * client and ports: replies to both would look the same.
- */
-static __noinline bool inbound_has_room(const struct rx_ctx *a)
-{
-	struct session_key key = rx_session_key(a);
-
-	if (a->inner.protocol == IPPROTO_TCP && !(a->inner.tcp_flags & TCP_FLAG_SYN))
-		return true;
-	return snat_makes_room(&key);
-}
-
 /* To the workload of a->rule, or to the other backend that the packet names. */
 static __always_inline enum verdict inbound_endpoint(struct __sk_buff *skb, struct rx_ctx *a,
 						     __u32 *ifindex)
@@ -224,8 +226,6 @@ static __always_inline enum verdict inbound_endpoint(struct __sk_buff *skb, stru
 		verdict = multipath(skb, a);
 	if (!verdict && a->tunnel.step != GUE_CHAIN_NONE)
 		verdict = chain(skb, a);
-	if (!verdict && settings.snat && !inbound_has_room(a))
-		return VERDICT_DROP_SESSION_TAKEN;
 	if (!verdict)
 		sample(skb, a);
 	return verdict ?: inbound_deliver(skb, a, ifindex);

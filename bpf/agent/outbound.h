@@ -115,6 +115,17 @@ static __always_inline enum verdict reply_slow(struct __sk_buff *skb, const stru
 }
 
 /*
+ * Is the packet more likely in a session than in a connection of the workload's own? To these Linux
+ * gives ports from 32768 on (net.ipv4.ip_local_port_range). It only says where to look
+ * first: a connection is in one table alone, but for one that its own remote has in both.
+ */
+static __always_inline bool reply_is_likely(const struct packet *p)
+{
+	return bpf_ntohs(p->source_port) < 32768 &&
+	       !(p->protocol == IPPROTO_TCP && p->tcp_flags & TCP_FLAG_SYN);
+}
+
+/*
  * Rewrites DIP to VIP if the packet replies in a session: NONE; or if it is in a connection of the
  * workload's own. It came from the interface of ifindex, or from the host itself: 0. Its source is
  * looked at before anything is noted of a session; flows know their interface.
@@ -123,8 +134,8 @@ static __always_inline enum verdict reply(struct __sk_buff *skb, struct packet *
 					  bool at_workload)
 {
 	struct session_key key;
-	struct session *session;
-	enum verdict verdict, aside;
+	struct session *session = NULL;
+	enum verdict verdict = VERDICT_NONE, aside;
 
 	if (!at_workload && ifindex) {
 		verdict = source_check_leaving(skb, ifindex);
@@ -145,12 +156,15 @@ static __always_inline enum verdict reply(struct __sk_buff *skb, struct packet *
 		return verdict ?: reply_slow(skb, p, aside);
 	}
 	reply_key(p, &key);
-	verdict = settings.snat ? snat_out(skb, p, &key, ifindex) : VERDICT_NONE;
+	if (settings.snat && reply_is_likely(p))
+		session = bpf_map_lookup_elem(&sessions, &key);
+	if (settings.snat && !session)
+		verdict = snat_out(skb, p, &key, ifindex);
 	if (!verdict && at_workload)
 		verdict = source_check(skb, p, ifindex);
 	if (verdict)
 		return verdict;
-	session = session_lookup(&key);
+	session = session ?: session_lookup(&key);
 	if (!session && at_workload && source_speaks_as_agent(p))
 		return VERDICT_DROP_OWN_TUNNEL;
 	if (!session)

@@ -22,29 +22,37 @@ func TestSNATConnections(t *testing.T) {
 		{guest6, remote6, crawler6},
 	} {
 		for _, protocol := range []layers.IPProtocol{layers.IPProtocolTCP, layers.IPProtocolUDP} {
-			t.Run(fmt.Sprintf("%s of %s", protocol, c.dip), func(t *testing.T) {
-				r.t = t
-				own := netip.AddrPortFrom(netip.MustParseAddr(c.dip), 50000).String()
-				first := pkt.UDP(own, c.remote)
-				if protocol == layers.IPProtocolTCP {
-					first = pkt.TCP(own, c.remote, pkt.SYN, pkt.MSS(1460))
-				}
-				out := r.leaves(c.dip, first)
-				want := first.With(from(netip.AddrPortFrom(netip.MustParseAddr(c.vip), out.SourcePort).String()))
-				if protocol == layers.IPProtocolTCP {
-					clamped := uint16(clamped4)
-					if netip.MustParseAddr(c.dip).Is6() {
-						clamped = clamped6
-					}
-					want = want.With(func(p *pkt.Packet) { p.Options = nil }, pkt.MSS(clamped))
-				}
-				if diff := differences(want, out.Frame()); diff != "" {
-					t.Errorf("left as (-want +got):\n%s", diff)
-				}
-				r.answers(c.dip, first, out)
-			})
+			for _, port := range []uint16{50000, backendPort} { // of a service, replies are looked for first
+				t.Run(fmt.Sprintf("%s of %s from port %d", protocol, c.dip, port), func(t *testing.T) {
+					r.t = t
+					r.connects(protocol, netip.AddrPortFrom(netip.MustParseAddr(c.dip), port), c.remote, c.vip)
+				})
+			}
 		}
 	}
+}
+
+// connects has a workload begin a connection, and both ends go on.
+func (r *rig) connects(protocol layers.IPProtocol, own netip.AddrPort, remote, vip string) {
+	r.t.Helper()
+	dip := own.Addr().String()
+	first := pkt.UDP(own.String(), remote)
+	if protocol == layers.IPProtocolTCP {
+		first = pkt.TCP(own.String(), remote, pkt.SYN, pkt.MSS(1460))
+	}
+	out := r.leaves(dip, first)
+	want := first.With(from(netip.AddrPortFrom(netip.MustParseAddr(vip), out.SourcePort).String()))
+	if protocol == layers.IPProtocolTCP {
+		clamped := uint16(clamped4)
+		if own.Addr().Is6() {
+			clamped = clamped6
+		}
+		want = want.With(func(p *pkt.Packet) { p.Options = nil }, pkt.MSS(clamped))
+	}
+	if diff := differences(want, out.Frame()); diff != "" {
+		r.t.Errorf("left as (-want +got):\n%s", diff)
+	}
+	r.answers(dip, first, out)
 }
 
 // answers has the remote answer, and the workload go on.
