@@ -212,19 +212,23 @@ static __always_inline __u64 decap_flag(__be16 ethertype)
 /*
  * Removes what stands before the inner IP header; inner's offsets follow. A buffer that GRO or
  * TSO made of many segments keeps their size: they are as large as before, only their number of
- * headers is less.
+ * headers is less. What the NIC has verified stays verified, so that nobody sums it again: the
+ * checksum of UDP outside is the first of those that skb->csum_level counts, also where it is 0.
  */
 static __always_inline int decap(struct __sk_buff *skb, const struct packet *outer,
 				 const struct tunnel *t, struct packet *inner)
 {
 	__u8 tos =
 		(inner->tos & ~ECN_MASK) | decap_ecn(outer->tos & ECN_MASK, inner->tos & ECN_MASK);
-	__u64 flags = BPF_F_ADJ_ROOM_FIXED_GSO | decap_flag(inner->ethertype);
+	__u64 flags = BPF_F_ADJ_ROOM_FIXED_GSO | BPF_F_ADJ_ROOM_NO_CSUM_RESET |
+		      decap_flag(inner->ethertype);
 	int err;
 
 	err = bpf_skb_adjust_room(skb, -(__s32)t->header, BPF_ADJ_ROOM_MAC, flags);
 	if (err)
 		return err;
+	if (outer->protocol == IPPROTO_UDP)
+		bpf_csum_level(skb, BPF_CSUM_LEVEL_DEC);
 	inner->l3 -= t->header;
 	inner->l4 -= t->header;
 	inner->limit -= t->header;

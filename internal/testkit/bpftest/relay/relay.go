@@ -73,11 +73,21 @@ func (r *Relay) SendGUE(vip, source, tunnel, other netip.Addr, to int) error {
 
 // Silence has SYNs for vip, which Send knows, go nowhere: somebody else answers them.
 func (r *Relay) Silence(vip netip.Addr) error {
+	return r.change(vip, func(w *relayWay) { w.Silent = 1 })
+}
+
+// Verify has packets for vip, which Send or SendGUE knows, come as from a NIC that has verified so many of their checksums,
+// two at most and from the outermost on, if they were not left to an interface to fill in.
+func (r *Relay) Verify(vip netip.Addr, checksums int) error {
+	return r.change(vip, func(w *relayWay) { w.Verified = uint32(checksums) })
+}
+
+func (r *Relay) change(vip netip.Addr, how func(*relayWay)) error {
 	var way relayWay
 	if err := r.objects.Ways.Lookup(toAddress(vip), &way); err != nil {
 		return fmt.Errorf("find way of %s: %w", vip, err)
 	}
-	way.Silent = 1
+	how(&way)
 	if err := r.objects.Ways.Put(toAddress(vip), way); err != nil {
 		return fmt.Errorf("set way of %s: %w", vip, err)
 	}

@@ -36,6 +36,7 @@ type relayWay struct {
 	Interface uint32
 	Gue       uint32
 	Silent    uint32
+	Verified  uint32
 }
 
 // Names of all BPF objects in the ELF.

@@ -11,6 +11,8 @@
 #include "abi/agent/verdict.h"
 #include "net/skb/decap.h"
 
+enum { VERIFIED_MAX = 2 };
+
 struct way {
 	struct address source; /* of the outer header */
 	struct address tunnel; /* of the same family; not set: the packet goes on as it is */
@@ -18,6 +20,7 @@ struct way {
 	__u32 interface;
 	__u32 gue; /* instead of IP-in-IP */
 	__u32 silent; /* to SYNs: somebody else answers them */
+	__u32 verified; /* checksums from the outermost on, as by the NIC of the host */
 };
 
 /* VIP to where its packets go; user space writes. */
@@ -154,6 +157,8 @@ int relay(struct __sk_buff *skb)
 	if (address_is_v4(&way->tunnel) ? push4(skb, &p, way, protocol, &m)
 					: push6(skb, &p, way, protocol, &m))
 		return TCX_DROP;
+	for (__u32 i = 0; i < VERIFIED_MAX && i < way->verified; i++)
+		bpf_csum_level(skb, BPF_CSUM_LEVEL_INC);
 	return bpf_redirect_neigh(way->interface, NULL, 0, 0);
 }
 
