@@ -34,7 +34,7 @@ const (
 	uplinkIndex        = 7
 	interfaceIndex     = 9
 	uplinkMTU          = 1500
-	cookieScaleOfTests = 10 // ticks of 8 ms
+	cookieScaleOfTests = 10         // ticks of 8 ms
 	clamped4, clamped6 = 1370, 1364 // of TestFor of package mss
 	tcxNext            = ^uint32(0)
 	tcxDrop            = uint32(2)
