@@ -17,11 +17,8 @@ import (
 // is wrong tells, for the NIC of this test verifies without looking.
 func TestVerifiedChecksums(t *testing.T) {
 	w := newWorld(t)
-	gateway, err := w.network.MAC("client")
+	index, err := w.network.Index("host")
 	w.must(err)
-	from, err := w.client.MAC("eth0")
-	w.must(err)
-	out := w.rawSocket(w.client, "eth0")
 	for _, at := range []struct {
 		ns                  *netns.NS
 		dip, client         string
@@ -32,7 +29,8 @@ func TestVerifiedChecksums(t *testing.T) {
 		{w.workload, workloadDIP4, "10.77.1.1", interfaceVIP4, "fd77:2::254", workloadDIP6},
 		{w.workload, workloadDIP6, "fd77:1::1", interfaceVIP6, "fd77:2::254", workloadDIP6},
 	} {
-		socket := w.datagrams(at.ns, at.dip)
+		vip, source, tunnel := netip.MustParseAddr(at.vip), netip.MustParseAddr(at.source), netip.MustParseAddr(at.tunnel)
+		tell := w.checksums(at.ns, at.dip, at.client, vip)
 		for _, c := range []struct {
 			gue      bool
 			verified int
@@ -45,35 +43,47 @@ func TestVerifiedChecksums(t *testing.T) {
 			{gue: true, verified: 2, trusted: true},
 		} {
 			t.Run(fmt.Sprintf("to %s, GUE %v, %d verified", at.vip, c.gue, c.verified), func(t *testing.T) {
-				w.t = t
-				vip, source, tunnel := netip.MustParseAddr(at.vip), netip.MustParseAddr(at.source), netip.MustParseAddr(at.tunnel)
 				if c.gue {
-					index, err := w.network.Index("host")
-					w.must(err, w.mux.SendGUE(vip, source, tunnel, netip.Addr{}, index))
+					w.must(w.mux.SendGUE(vip, source, tunnel, netip.Addr{}, index))
 				} else {
 					w.must(w.mux.Send(vip, source, tunnel))
 				}
 				w.must(w.mux.Verify(vip, c.verified))
-				client := netip.AddrPortFrom(netip.MustParseAddr(at.client), 5000).String()
-				p := pkt.UDP(client, netip.AddrPortFrom(vip, vipPort).String(), pkt.Payload([]byte("wrong")))
-				p.Source, p.Destination = pkt.MAC(from), pkt.MAC(gateway)
-				wrong := p.Frame()
-				wrong[p.L4()+6] ^= 0x10
-				for _, frame := range [][]byte{wrong, p.With(pkt.Payload([]byte("right"))).Frame()} {
-					_, err := unix.Write(out, frame)
-					w.must(err)
-				}
-				first := read(t, socket)
-				if (first == "wrong") != c.trusted {
-					t.Errorf("of a wrong and a right one the workload reads first the %s one", first)
-				}
-				if first == "wrong" {
-					first = read(t, socket)
-				}
-				if first != "right" {
-					t.Errorf("the workload reads %q then", first)
-				}
+				tell(t, c.trusted)
 			})
+		}
+	}
+}
+
+// checksums tells whether a workload takes a datagram to the VIP with a wrong checksum, which one with a right one follows.
+func (w *world) checksums(ns *netns.NS, dip, from string, vip netip.Addr) func(t *testing.T, trusted bool) {
+	w.t.Helper()
+	socket, out := w.datagrams(ns, dip), w.rawSocket(w.client, "eth0")
+	source, err := w.client.MAC("eth0")
+	w.must(err)
+	gateway, err := w.network.MAC("client")
+	w.must(err)
+	client := netip.AddrPortFrom(netip.MustParseAddr(from), 5000).String()
+	p := pkt.UDP(client, netip.AddrPortFrom(vip, vipPort).String(), pkt.Payload([]byte("wrong")))
+	p.Source, p.Destination = pkt.MAC(source), pkt.MAC(gateway)
+	wrong, right := p.Frame(), p.With(pkt.Payload([]byte("right"))).Frame()
+	wrong[p.L4()+6] ^= 0x10
+	return func(t *testing.T, trusted bool) {
+		t.Helper()
+		for _, frame := range [][]byte{wrong, right} {
+			if _, err := unix.Write(out, frame); err != nil {
+				t.Fatal(err)
+			}
+		}
+		first := read(t, socket)
+		if (first == "wrong") != trusted {
+			t.Errorf("of a wrong and a right one the workload reads first the %s one", first)
+		}
+		if first == "wrong" {
+			first = read(t, socket)
+		}
+		if first != "right" {
+			t.Errorf("the workload reads %q then", first)
 		}
 	}
 }
