@@ -186,7 +186,8 @@ static __noinline enum verdict inbound_deliver(struct __sk_buff *skb, struct rx_
 	if (!inner.fragment_offset)
 		ts = timestamps_read(skb, &inner);
 	session = session_of_client(skb, &key, &inner);
-	if (!session && settings.snat && !inbound_has_room(a))
+	/* Each SYN: what is known of its session may be of a stray ACK alone. */
+	if (settings.snat && (!session || inner.protocol == IPPROTO_TCP) && !inbound_has_room(a))
 		return VERDICT_DROP_SESSION_TAKEN;
 	if (syncookie_is_applicable(a, &inner, session)) {
 		verdict = syncookie_verify(skb, a, &key, session, &ts);

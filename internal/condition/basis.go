@@ -31,7 +31,7 @@ func BasisOf(s *store.State, reported func(*store.State, model.Node) (nodestatus
 		fmt.Fprintf(&muxes, "%s %v %v %d %d %q", mux.Name, s.Streams.At(mux.Name), s.Excluded.Has(mux.Name), said.Generation, said.Rejected, said.Reason)
 		if len(mux.NeighborPrefixes) > 0 && reported != nil {
 			_, detail := reported(s, mux)
-			fmt.Fprintf(&muxes, " %v %q", s.Neighbors.Has(mux.Name), detail.GetMux().GetNeighbors())
+			fmt.Fprintf(&muxes, " %v %v %q", s.Neighbors.Has(mux.Name), s.Neighbors.At(mux.Name).Prefixes, detail.GetMux().GetNeighbors())
 		}
 	}
 	b.muxes = muxes.String()

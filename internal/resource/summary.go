@@ -60,6 +60,7 @@ func (c *summaries) get(config *Config, s, shown *store.State, now func() time.T
 	}
 	basis := condition.BasisOf(shown, config.Reported)
 	if c.of = s; c.all != nil && c.basis == basis {
+		c.until = now().Add(summaryShare * now().Sub(began))
 		return c.all
 	}
 	c.all, c.basis = summarize(shown, answering.New(config.Reported, shown)), basis

@@ -158,6 +158,9 @@ func TestASummaryIsMadeOfWhatItTells(t *testing.T) {
 	step("why it does", 1, func(s *store.State) { s.Status.Set("mux1", nodestatus.Status{Rejected: 3, Reason: "odd"}) })
 	step("a mux that is excluded", 1, func(s *store.State) { s.Excluded.Set("mux1", "silent") })
 	step("a mux that may answer", 1, func(s *store.State) { s.Neighbors.Set("mux1", neighbor.Mux{Name: "mux1"}) })
+	step("for other addresses", 1, func(s *store.State) {
+		s.Neighbors.Set("mux1", neighbor.Mux{Name: "mux1", Prefixes: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/25")}})
+	})
 	neighbors = nil
 	step("a mux that answers no more", 1, func(*store.State) {})
 }

@@ -43,6 +43,8 @@ const (
 	maxOpenHost   = 32
 	maxOpenTenant = 96
 	busyRetry     = 200 * time.Millisecond
+	// hostRate is how many port requests a host may make a second, whatever becomes of them.
+	hostRate = 500
 	// fullRetry is when a workload that may have no more ports may ask again.
 	fullRetry = 5 * time.Second
 	// restoredRetry is when who was refused as a restore is pending may ask again.
@@ -146,21 +148,23 @@ func clientOf(s *store.State, host string, key model.SNATKey) (model.VIP, error)
 	return vip, nil
 }
 
-// errBusy refuses a request that finds no place.
-func errBusy() error {
-	return rpc.RefusePorts(rpc.PortsRate, busyRetry+rand.N(busyRetry), errors.New("as many requests for ports as may be are under way: ask again"))
+var errBusy = errors.New("as many requests for ports as may be are under way: ask again")
+
+// refuseBusy refuses a request for the sake of others. It may be made again after wait, and not with all others at once.
+func refuseBusy(wait time.Duration, why error) error {
+	return rpc.RefusePorts(rpc.PortsRate, wait+busyRetry+rand.N(busyRetry), why)
 }
 
 // enter takes a place of a request of a host, for a VIP of a tenant; leave gives it back.
 func (a *Allocator) enter(host, tenant string) (leave func(), err error) {
 	leaveHost := a.open.Acquire(host, maxOpen, maxOpenHost)
 	if leaveHost == nil {
-		return nil, errBusy()
+		return nil, refuseBusy(0, errBusy)
 	}
 	leaveTenant := a.ofTenants.Acquire(tenant, 0, maxOpenTenant)
 	if leaveTenant == nil {
 		leaveHost()
-		return nil, errBusy()
+		return nil, refuseBusy(0, errBusy)
 	}
 	return func() { leaveHost(); leaveTenant() }, nil
 }
@@ -177,8 +181,16 @@ func (a *Allocator) AllocatePorts(ctx context.Context, r *weirv1.AllocatePortsRe
 	return response, nil
 }
 
+// take takes a request of a host, and says for whom it is, unless the host makes too many.
+func (a *Allocator) take(r *weirv1.AllocatePortsRequest) (model.SNATKey, error) {
+	if wait := a.Rates.Take("ports "+r.GetName(), hostRate, hostRate, 1, a.Now()); wait > 0 {
+		return model.SNATKey{}, refuseBusy(wait, fmt.Errorf("host %s asks for ports more than %d times a second", r.GetName(), hostRate))
+	}
+	return wire.SNATKeyFromProto(&weirv1.SNATKey{Vip: r.GetVip(), Address: r.GetAddress()})
+}
+
 func (a *Allocator) allocatePorts(ctx context.Context, r *weirv1.AllocatePortsRequest) (*weirv1.AllocatePortsResponse, error) {
-	key, err := wire.SNATKeyFromProto(&weirv1.SNATKey{Vip: r.GetVip(), Address: r.GetAddress()})
+	key, err := a.take(r)
 	if err != nil {
 		return nil, err
 	}

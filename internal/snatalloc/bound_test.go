@@ -12,6 +12,7 @@ import (
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/testkit/teststore"
+	"github.com/weirlb/weir/internal/tokenbucket"
 )
 
 // slowMuxes answer when the test has them do so.
@@ -75,7 +76,7 @@ func newBusyHosts(t *testing.T) *busyHosts {
 	b := &busyHosts{
 		t: t, muxes: slowMuxes{asked: make(chan struct{}, most), answer: make(chan struct{})}, ended: make(chan error, most),
 	}
-	b.ports = New(Config{Store: s, Hub: b.muxes, Now: time.Now}, NewMetrics())
+	b.ports = New(Config{Store: s, Hub: b.muxes, Rates: new(tokenbucket.Buckets), Now: time.Now}, NewMetrics())
 	return b
 }
 
@@ -131,5 +132,29 @@ func TestPortRequestsUnderWayAreBounded(t *testing.T) {
 		if err := b.allocate(vip, 4, 0); err != nil {
 			t.Errorf("when the others have ended: %v", err)
 		}
+	}
+}
+
+// A host makes so many requests a second, also of what there is not. Others have their own.
+func TestPortRequestsOfAHostAreBounded(t *testing.T) {
+	now := time.Now()
+	ports := New(Config{
+		Store: teststore.Open(t), Rates: new(tokenbucket.Buckets), Now: func() time.Time { return now },
+	}, NewMetrics())
+	isBusy := func(host string) bool {
+		_, err := ports.AllocatePorts(t.Context(), &weirv1.AllocatePortsRequest{Name: host, Vip: red, Address: "10.0.0.1", Ports: 1})
+		reason, after, _ := rpc.PortsRefused(err)
+		return reason == rpc.PortsRate && after >= busyRetry
+	}
+	for i := range hostRate {
+		if isBusy("host1") {
+			t.Fatalf("request %d of a second is refused", i+1)
+		}
+	}
+	if !isBusy("host1") || isBusy("host2") {
+		t.Error("one more is taken, or another host's is not")
+	}
+	if now = now.Add(time.Second); isBusy("host1") {
+		t.Error("one of the next second is refused")
 	}
 }

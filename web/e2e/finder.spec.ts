@@ -56,3 +56,10 @@ test("what could not be read is looked for again", async () => {
   globalThis.fetch = working;
   expect((await f.read(signal)).names.size).toBe(5);
 });
+
+test("without news all are looked through now and then, as an event may have been dropped", async () => {
+  const asked = manager(5);
+  const f = finder();
+  for (let i = 0; i < 20; i++) await f.read(signal);
+  expect(asked).toEqual(["from 0", "from 0"]);
+});

@@ -3,6 +3,7 @@ package agent
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"net/netip"
 	"strings"
 	"testing"
@@ -256,12 +257,45 @@ func TestSNATMeetsSession(t *testing.T) {
 	if got := r.verdict("from_uplink", in); got != "drop_session_taken" {
 		t.Errorf("a client with the same ports: verdict is %s", got)
 	}
+	r.verdict("from_uplink", pkt.TCP(client4, vip4, pkt.ACK).Inside(outer(native4)))
+	if got := r.verdict("from_uplink", in); got != "drop_session_taken" {
+		t.Errorf("after a stray segment of it: verdict is %s", got)
+	}
 	r.verdict("from_uplink", answered(out, native4, pkt.RST|pkt.ACK))
 	if got := r.verdict("from_uplink", in); got != "deliver_native" {
 		t.Errorf("when it is over: verdict is %s", got)
 	}
 	if got := r.verdict("to_uplink", replyTo(delivered(in, native4), pkt.SYN|pkt.ACK)); got != "reply_native" {
 		t.Errorf("the reply: verdict is %s", got)
+	}
+}
+
+// Where a flow and a session have the same ports, as a remote can bring about, segments from a service's port are of the
+// session, and a SYN is of the flow.
+func TestSNATMeetsSessionOfTheSamePorts(t *testing.T) {
+	r := snatRig(t)
+	syn := pkt.TCP(own(native4, backendPort), client4, pkt.SYN)
+	external := r.leaves(native4, syn).SourcePort
+	key := snat.Flow{Protocol: model.TCP, Workload: netip.MustParseAddrPort(own(native4, backendPort)), Remote: netip.MustParseAddrPort(client4)}.Key()
+	var flow bpf.AgentSnatFlow
+	if err := errors.Join(r.objects.SnatFlows.Lookup(key, &flow), r.objects.SnatFlows.Delete(key)); err != nil {
+		t.Fatal(err)
+	}
+	in := pkt.TCP(client4, vip4, pkt.SYN)
+	r.verdict("from_uplink", in.Inside(outer(native4)))
+	answer := replyTo(delivered(in.Inside(outer(native4)), native4), pkt.SYN|pkt.ACK)
+	r.verdict("to_uplink", answer)
+	in.Flags, in.Seq, in.Ack = pkt.ACK, in.Seq+1, answer.Seq+1 // moves it among the sessions of clients that are there
+	r.verdict("from_uplink", in.Inside(outer(native4)))
+	if err := r.objects.SnatFlows.Put(key, flow); err != nil {
+		t.Fatal(err)
+	}
+	reply := replyTo(delivered(in.Inside(outer(native4)), native4), pkt.ACK)
+	if got := r.verdict("to_uplink", reply); got != "reply_native" {
+		t.Errorf("a segment from a service's port: verdict is %s", got)
+	}
+	if again := r.leaves(native4, syn); again.SourcePort != external {
+		t.Errorf("a SYN leaves from %d, not %d", again.SourcePort, external)
 	}
 }
 

@@ -19,9 +19,9 @@ const block = 128 << 10
 // of kernels with WLAN or Hyper-V (those of distributions), with tunnels alone, with none of them.
 var buffers = [...]int{65215, 65279, 65343}
 
-// For is the largest MSS of which a full segment makes a packet of at most room bytes; 0: there is no room for any.
+// For is an MSS of which a full segment makes a packet of at most room bytes; 0: there is no room for any.
 //
-// It may be up to a sixteenth less, for a sender's sake. A buffer holds whole segments alone. If two buffers leave more
+// It is the largest, or up to a sixteenth less for a sender's sake (GSO, sk_gso_max_size). A buffer holds whole segments alone. If two buffers leave more
 // than a segment of a block, that goes as a small buffer of its own, which costs both ends as much as a large one: with
 // an MTU of 1500, 1372 bytes a segment instead of 1358 cost one connection of iperf3 a third of its throughput.
 func For(room int, v6 bool) int {

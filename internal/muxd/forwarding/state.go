@@ -119,8 +119,13 @@ func New(config Config) (*State, error) {
 	}
 	settings := config.Settings
 	settings.HashKey = s.settings.HashKey
-	s.mac.Store(s.settings.MAC)
-	return s, s.setSettings(settings)
+	// Written in any case: of the same settings this release may derive others than the one before.
+	if err := config.Datapath.SetSettings(settings); err != nil {
+		return nil, err
+	}
+	s.settings = settings
+	s.mac.Store(settings.MAC)
+	return s, nil
 }
 
 // Start sets the destinations of next hops, and announces the VIPs of adopted tables at once: they were announced

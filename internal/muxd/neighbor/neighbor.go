@@ -402,6 +402,9 @@ func (c *claims) tells(now time.Duration, log *slog.Logger) bool {
 		*c = claims{since: now}
 	}
 	if c.told == claimsTold {
+		if c.not == 0 {
+			log.Warn("other stations have the addresses of more vips, which are not named: weir describe node has all")
+		}
 		c.not++
 		return false
 	}

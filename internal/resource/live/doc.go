@@ -59,15 +59,16 @@ const (
 
 // For how many times what it took to make something for all callers it is used.
 const (
-	restShare   = 100             // times, but
-	restLongest = 5 * time.Second // at most, and
-	restLeast   = 20              // times in any case
+	restShare   = 100              // times, but
+	restLongest = 5 * time.Second  // at most, and
+	restLeast   = 20               // times in any case, but for
+	restMost    = 10 * time.Second // as what was slow once, in a stall of the machine, is not kept for minutes
 )
 
 // Rest is for how long what all callers share is used, of what it took to make: the making takes a small part of a CPU,
 // however large the cluster is.
 func Rest(took, atLeast time.Duration) time.Duration {
-	return max(atLeast, restLeast*took, min(restShare*took, restLongest))
+	return max(atLeast, min(max(restLeast*took, min(restShare*took, restLongest)), restMost))
 }
 
 // next waits until it is time to look again: after a pause, when the store has changed or an interval is over.

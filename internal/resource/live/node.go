@@ -63,7 +63,8 @@ func (s *Streams) EachNode(ctx context.Context, r *weirv1.WatchNodesRequest, sen
 
 // nodes are all nodes as a watch tells of them, of what the caller may see.
 func (s *Streams) nodes(ctx context.Context) *nodeList {
-	return s.look.get(s, authz.CanView(ctx, trust.AllTenants))
+	list, _ := s.look.get(s, authz.CanView(ctx, trust.AllTenants))
+	return list
 }
 
 // nodeList are nodes by name. It is not written again: what differs is another list.
@@ -161,30 +162,31 @@ func unheard(n *weirv1.Node) *weirv1.Node {
 // look is what all watches look at.
 type look struct {
 	mu       sync.Mutex
-	until    time.Time // from when on the nodes are looked at again
-	number   uint64    // of the look
+	until    time.Time        // from when on the nodes are looked at again
+	number   uint64           // of the look
+	at       model.Generation // of the State that they are of
 	all      []*weirv1.Node
 	quiet    view // for callers who may see the whole cluster: without counters
 	redacted view // for callers who are bound to tenants
 }
 
-// raw are all nodes as they are. They are not written again.
-func (l *look) raw(s *Streams) []*weirv1.Node {
+// raw are all nodes as they are, and the generation of their State. They are not written again.
+func (l *look) raw(s *Streams) ([]*weirv1.Node, model.Generation) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.renew(s)
-	return l.all
+	return l.all, l.at
 }
 
-// get are the nodes for callers who may see the whole cluster, or for others.
-func (l *look) get(s *Streams, whole bool) *nodeList {
+// get are the nodes for callers who may see the whole cluster, or for others, and the generation of their State.
+func (l *look) get(s *Streams, whole bool) (*nodeList, model.Generation) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.renew(s)
 	if whole {
-		return l.quiet.update(l, withoutCounters)
+		return l.quiet.update(l, withoutCounters), l.at
 	}
-	return l.redacted.update(l, authz.RedactedNode)
+	return l.redacted.update(l, authz.RedactedNode), l.at
 }
 
 // renew looks at the nodes, unless that was done just now.
@@ -193,7 +195,8 @@ func (l *look) renew(s *Streams) {
 	if began.Before(l.until) {
 		return
 	}
-	l.all = s.Nodes(s.View())
+	view := s.View()
+	l.all, l.at = s.Nodes(view), view.Generation
 	l.number++
 	// A list that is made of them takes about as long again.
 	ended := time.Now()

@@ -71,7 +71,7 @@ func as(t *testing.T, name, tenant string) context.Context {
 // Viewers of tenants look at one list, which has no addresses, and take nothing from what others see.
 func TestViewersOfTenantsShareALook(t *testing.T) {
 	looks := 0
-	s := New(&Config{View: func() *store.State { return nil }, Nodes: func(*store.State) []*weirv1.Node {
+	s := New(&Config{View: func() *store.State { return &store.State{} }, Nodes: func(*store.State) []*weirv1.Node {
 		looks++
 		return []*weirv1.Node{filled()}
 	}})
@@ -96,7 +96,7 @@ func TestAWatchIsToldWhatDiffers(t *testing.T) {
 		return &weirv1.Node{Name: name, Role: role, Status: &weirv1.NodeStatus{Connected: true, Generation: generation}}
 	}
 	var now []*weirv1.Node
-	s := New(&Config{View: func() *store.State { return nil }, Nodes: func(*store.State) []*weirv1.Node {
+	s := New(&Config{View: func() *store.State { return &store.State{} }, Nodes: func(*store.State) []*weirv1.Node {
 		all := make([]*weirv1.Node, 0, len(now))
 		for _, n := range now {
 			all = append(all, proto.CloneOf(n)) // they are new each time

@@ -11,6 +11,7 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/apierr"
 	"github.com/weirlb/weir/internal/authz"
+	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/trust"
 	"github.com/weirlb/weir/internal/warning"
 )
@@ -52,14 +53,18 @@ func (s *Streams) status(ctx context.Context) *weirv1.WatchStatusResponse {
 		return s.whole.get(ctx, s)
 	}
 	status := s.Status(ctx)
-	return s.warned(status, s.look.get(s, false).all)
+	authz.Redact(trust.FromContext(ctx), status)
+	list, at := s.look.get(s, false)
+	return s.warned(status, list.all, at)
 }
 
-// warned is a status with what needs attention, of these nodes too, and without what that is of.
-func (s *Streams) warned(status *weirv1.GetStatusResponse, nodes []*weirv1.Node) *weirv1.WatchStatusResponse {
-	status.Nodes = nodes
+// warned is a status with what needs attention, of these nodes too, and without what that is of. The nodes are of a State of
+// generation at, which may be older: a node is not behind what was written since.
+func (s *Streams) warned(status *weirv1.GetStatusResponse, nodes []*weirv1.Node, at model.Generation) *weirv1.WatchStatusResponse {
+	newest := status.GetGeneration()
+	status.Nodes, status.Generation = nodes, min(newest, uint64(at))
 	warnings, total := warning.Of(status, s.Now())
-	status.Nodes, status.VipWarnings, status.VipWarningsTotal = nil, nil, 0
+	status.Nodes, status.VipWarnings, status.VipWarningsTotal, status.Generation = nil, nil, 0, newest
 	return &weirv1.WatchStatusResponse{Status: status, Warnings: warnings[:min(len(warnings), maxWarnings)], WarningsTotal: uint32(total)}
 }
 
@@ -79,7 +84,8 @@ func (w *wholeStatus) get(ctx context.Context, s *Streams) *weirv1.WatchStatusRe
 	if began.Before(w.until) {
 		return w.now
 	}
-	if next := s.warned(s.Status(ctx), s.look.raw(s)); w.now == nil || !proto.Equal(next, w.now) {
+	nodes, at := s.look.raw(s)
+	if next := s.warned(s.Status(ctx), nodes, at); w.now == nil || !proto.Equal(next, w.now) {
 		w.now = next
 	}
 	ended := time.Now()

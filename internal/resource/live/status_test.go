@@ -16,7 +16,7 @@ func TestOneStatusIsForOneView(t *testing.T) {
 	vips := map[string]uint32{"red": 1, "blue": 2}
 	made := 0
 	s := New(&Config{
-		View: func() *store.State { return nil }, Now: time.Now,
+		View: func() *store.State { return &store.State{} }, Now: time.Now,
 		Nodes: func(*store.State) []*weirv1.Node { return []*weirv1.Node{filled()} },
 		Status: func(ctx context.Context) *weirv1.GetStatusResponse {
 			made++
@@ -55,14 +55,35 @@ func TestOneStatusIsForOneView(t *testing.T) {
 	}
 }
 
-// Rest bounds what is made for all: a hundredth of a CPU while that keeps it young, a twentieth in any case.
+// Rest bounds what is made for all: a hundredth of a CPU while that keeps it young, a twentieth in any case, but what took long
+// once is not kept for minutes.
 func TestRest(t *testing.T) {
 	for took, want := range map[time.Duration]time.Duration{
 		0: 250 * time.Millisecond, time.Millisecond: 250 * time.Millisecond, 10 * time.Millisecond: time.Second,
-		100 * time.Millisecond: 5 * time.Second, time.Second: 20 * time.Second,
+		100 * time.Millisecond: 5 * time.Second, 400 * time.Millisecond: 8 * time.Second, time.Minute: 10 * time.Second,
 	} {
 		if got := Rest(took, lookPause); got != want {
 			t.Errorf("what took %s is used for %s, want %s", took, got, want)
 		}
+	}
+}
+
+// A mux is not said to be behind a generation that is newer than what is known of it.
+func TestNodesAreNotBehindWhatIsNewerThanThey(t *testing.T) {
+	mux := &weirv1.Node{Name: "mux1", Role: "mux", Status: &weirv1.NodeStatus{Connected: true, Generation: 5}}
+	shown := &store.State{Generation: 5}
+	s := New(&Config{
+		View: func() *store.State { return shown }, Now: time.Now,
+		Nodes:  func(*store.State) []*weirv1.Node { return []*weirv1.Node{mux} },
+		Status: func(context.Context) *weirv1.GetStatusResponse { return &weirv1.GetStatusResponse{Generation: 6} },
+	})
+	for _, caller := range []context.Context{as(t, "ann", trust.AllTenants), as(t, "vic", "red")} {
+		if told := s.status(caller); len(told.GetWarnings()) != 0 || told.GetStatus().GetGeneration() != 6 {
+			t.Errorf("told of generation %d: %v", told.GetStatus().GetGeneration(), told.GetWarnings())
+		}
+	}
+	shown, s.look.until, s.whole.until = &store.State{Generation: 6}, time.Time{}, time.Time{}
+	if told := s.status(as(t, "ann", trust.AllTenants)); len(told.GetWarnings()) != 1 {
+		t.Errorf("a mux that is behind: %v", told.GetWarnings())
 	}
 }

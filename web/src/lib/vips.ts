@@ -4,15 +4,17 @@ import { call } from "./api";
 import type { VIPJson } from "../gen/v1/resource_pb";
 
 export const most = 1000; // VIPs that are looked through, the first by name
+const anew = 20; // reads after which all are looked through without news: an event may have been dropped
 const atOnce = 200; // in one answer: large ones cost a manager memory
 
 /** Of those that were looked through: VIPs that fit, names by address, and whether there are more. */
 export type Found = { vips: VIPJson[]; names: Map<string, string>; more: boolean };
 
-/** Looks for VIPs that fit. All are looked through at first and after news, else those that were found are read again. */
+/** Looks for VIPs that fit. All are looked through at first, after news and now and then, else those that were found are read again. */
 export class Finder {
   private last: Found | undefined;
   private due = true;
+  private reads = 0;
 
   constructor(private readonly fits: (v: VIPJson) => boolean) {}
 
@@ -22,6 +24,7 @@ export class Finder {
   }
 
   async read(signal: AbortSignal): Promise<Found> {
+    if (++this.reads % anew === 0) this.due = true;
     if (!this.due && this.last) return (this.last = { ...this.last, vips: await this.again(this.last.vips, signal) });
     this.due = false; // news that come meanwhile hold
     try {

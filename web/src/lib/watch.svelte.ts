@@ -68,12 +68,11 @@ export class Events {
 
   /** Keeps the newest that fit; news is called when something may have happened since the page asked first. */
   follow(request: WatchEventsRequestJson, most: number, fits: (e: EventJson) => boolean = () => true, news: () => void = () => {}): () => void {
-    let opened = 0;
     return follow(
       async (signal) => {
         const all = new Map<string, EventJson>();
         let whole = false;
-        if (opened++ > 0) news();
+        news(); // a stream begins when the page is seen, which may be long after it asked first
         await stream("WeirService/WatchEvents", request, (message) => {
           heard();
           this.error = "";

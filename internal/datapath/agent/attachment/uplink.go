@@ -78,6 +78,12 @@ type Uplink struct{ c Config }
 // NewUplink is attached to nothing yet.
 func NewUplink(c Config) *Uplink { return &Uplink{c} }
 
+// SetMSS sets what workloads may announce with the MTU of the settings.
+func SetMSS(s *bpf.AgentAgentSettings) {
+	room := int(s.Mtu) - int(bpf.AgentGueFormatOUTER_HEADER_MAX)
+	s.Mss4, s.Mss6 = uint32(mss.For(room, false)), uint32(mss.For(room, true))
+}
+
 // Refresh reads the uplink again: its MTU bounds the MSS, and an interface that was made anew
 // gets its programs back. Call it when the uplink has changed.
 func (u *Uplink) Refresh() error {
@@ -90,8 +96,7 @@ func (u *Uplink) Refresh() error {
 	err = bpf.ChangeSettings(u.c.Objects, func(s *bpf.AgentAgentSettings) {
 		s.Uplink = uint32(now.index)
 		s.Mtu = uint32(now.mtu)
-		room := now.mtu - int(bpf.AgentGueFormatOUTER_HEADER_MAX)
-		s.Mss4, s.Mss6 = uint32(mss.For(room, false)), uint32(mss.For(room, true))
+		SetMSS(s)
 		s.Address4 = bpf.ToAddress(now.first(netip.Addr.Is4))
 		s.Address6 = bpf.ToAddress(now.first(netip.Addr.Is6))
 		u.c.Settings(s)

@@ -125,6 +125,22 @@ func (m *Migration) copyAll(to map[string]*ebpf.Map) error {
 			return fmt.Errorf("migrate table %s: %w", pinName(name), err)
 		}
 	}
+	return derive(to[settingsTable])
+}
+
+// derive sets what follows from other settings, and tables of a release before do not have: the programs need it at once.
+func derive(table *ebpf.Map) error {
+	var settings bpf.AgentAgentSettings
+	if err := table.Lookup(uint32(0), &settings); err != nil {
+		return fmt.Errorf("read settings: %w", err)
+	}
+	if settings.Mss4 != 0 || settings.Mss6 != 0 {
+		return nil
+	}
+	attachment.SetMSS(&settings)
+	if err := table.Put(uint32(0), &settings); err != nil {
+		return fmt.Errorf("write settings: %w", err)
+	}
 	return nil
 }
 

@@ -24,5 +24,7 @@ func PinTables(folder string, collection *ebpf.Collection) error {
 	return nil
 }
 
+const settingsTable = ".data.settings"
+
 // pinName is a map's file name: a bpffs allows no dots.
 func pinName(mapName string) string { return strings.TrimPrefix(mapName, ".data.") }

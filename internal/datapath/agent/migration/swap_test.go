@@ -84,6 +84,23 @@ func (m *Migration) running(t *testing.T, links []string) (programs []ebpf.Progr
 	return programs
 }
 
+// Programs that take the place of those of a release before announce no larger segment than these did.
+func TestSegmentSizesFollowFromTheMTUOfBefore(t *testing.T) {
+	spec, err := bpf.LoadAgent()
+	check(t, err)
+	collection, err := ebpf.NewCollection(spec)
+	check(t, err)
+	defer collection.Close()
+	table := collection.Maps[settingsTable]
+	check(t, table.Put(uint32(0), &bpf.AgentAgentSettings{Mtu: 1500, Generation: 41}))
+	check(t, (&Migration{spec: spec}).copyAll(collection.Maps))
+	var got bpf.AgentAgentSettings
+	check(t, table.Lookup(uint32(0), &got))
+	if got.Mss4 != 1370 || got.Mss6 != 1364 || got.Mtu != 1500 || got.Generation != 41 {
+		t.Errorf("settings are %+v", got)
+	}
+}
+
 // TestLateSessions brings what old programs wrote of replies, and keeps what new ones wrote of requests.
 func TestLateSessions(t *testing.T) {
 	spec, err := bpf.LoadAgent()
