@@ -158,13 +158,14 @@ static __always_inline enum verdict inbound_rewrite(struct __sk_buff *skb, const
 
 /*
  * May the packet begin a session? Not if the workload has a connection of its own with the same
- * client and ports: replies to both would look the same.
+ * client and ports: replies to both would look the same. A session that is known is none to begin,
+ * but for a SYN: what is known may be of a stray ACK alone.
  */
-static __noinline bool inbound_has_room(const struct rx_ctx *a)
+static __noinline bool inbound_has_room(const struct rx_ctx *a, const struct session *known)
 {
 	struct session_key key = rx_session_key(a);
 
-	if (a->inner.protocol == IPPROTO_TCP && !(a->inner.tcp_flags & TCP_FLAG_SYN))
+	if (a->inner.protocol == IPPROTO_TCP ? !(a->inner.tcp_flags & TCP_FLAG_SYN) : !!known)
 		return true;
 	return snat_makes_room(&key);
 }
@@ -186,8 +187,7 @@ static __noinline enum verdict inbound_deliver(struct __sk_buff *skb, struct rx_
 	if (!inner.fragment_offset)
 		ts = timestamps_read(skb, &inner);
 	session = session_of_client(skb, &key, &inner);
-	/* Each SYN: what is known of its session may be of a stray ACK alone. */
-	if (settings.snat && (!session || inner.protocol == IPPROTO_TCP) && !inbound_has_room(a))
+	if (settings.snat && !inbound_has_room(a, session))
 		return VERDICT_DROP_SESSION_TAKEN;
 	if (syncookie_is_applicable(a, &inner, session)) {
 		verdict = syncookie_verify(skb, a, &key, session, &ts);

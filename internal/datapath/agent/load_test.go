@@ -5,7 +5,7 @@ import "testing"
 // TestVerifier records how much of its budget of a million instructions the verifier walked,
 // and fails long before it is used up.
 func TestVerifier(t *testing.T) {
-	const budget = 115_000
+	const budget = 120_000
 	for _, program := range loads.Take(t, "", func() *loaded { return loadNew(t) }).programs {
 		info, err := program.Info()
 		if err != nil {
