@@ -68,11 +68,12 @@ export class Events {
 
   /** Keeps the newest that fit; news is called when something may have happened since the page asked first. */
   follow(request: WatchEventsRequestJson, most: number, fits: (e: EventJson) => boolean = () => true, news: () => void = () => {}): () => void {
+    const asked = Date.now();
     return follow(
       async (signal) => {
         const all = new Map<string, EventJson>();
         let whole = false;
-        news(); // a stream begins when the page is seen, which may be long after it asked first
+        if (Date.now() - asked > 5000) news(); // a stream begins when the page is seen, which may be long after it asked first
         await stream("WeirService/WatchEvents", request, (message) => {
           heard();
           this.error = "";
