@@ -1,8 +1,6 @@
 package main
 
-import (
-	"fmt"
-)
+import "fmt"
 
 // oracle sees everything at once, which nobody in a real installation does, and says what must never be.
 type oracle struct {
@@ -36,34 +34,23 @@ func (o *oracle) check() error {
 }
 
 // oneOwner: no two cells believe that an address is theirs to write and to announce.
-func (o *oracle) oneOwner() error {
-	for a := range address(addresses) {
-		owner := nobody
-		for _, c := range o.w.cells {
-			if !c.wants(a) {
-				continue
-			}
-			if owner != nobody {
-				return fmt.Errorf("cells %d and %d both own address %d", owner, c.id, a)
-			}
-			owner = c.id
-		}
-	}
-	return nil
-}
+func (o *oracle) oneOwner() error { return o.one("own", (*cell).wants) }
 
 // oneServes: no VIP is served by muxes of two cells.
-func (o *oracle) oneServes() error {
+func (o *oracle) oneServes() error { return o.one("serve", (*cell).isServed) }
+
+// one: there are no two cells of which something is so of the same address.
+func (o *oracle) one(what string, is func(*cell, address) bool) error {
 	for a := range address(addresses) {
-		serves := nobody
+		first := nobody
 		for _, c := range o.w.cells {
-			if !c.isServed(a) {
-				continue
+			switch {
+			case !is(c, a):
+			case first != nobody:
+				return fmt.Errorf("cells %d and %d both %s address %d", first, c.id, what, a)
+			default:
+				first = c.id
 			}
-			if serves != nobody {
-				return fmt.Errorf("cells %d and %d both serve address %d", serves, c.id, a)
-			}
-			serves = c.id
 		}
 	}
 	return nil
