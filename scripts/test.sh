@@ -35,7 +35,8 @@ flock -s 9
 go test -vet=off "$@" 2>&1 9>&- | tee "$out" && exit
 status=$?
 echo "=== what failed"
-grep -E '^ *--- FAIL|^FAIL|^panic: |^WARNING: DATA RACE|^ +[a-z0-9_]+_test\.go:[0-9]+: ' "$out" || true
+awk '/^WARNING: DATA RACE/ { race = 1 } /^==================/ { race = 0 }
+	race || /^ *--- FAIL|^FAIL|^panic: |^ +[a-z0-9_]+_test\.go:[0-9]+: /' "$out"
 if [ -n "${RETRY:-}" ]; then
 	flags=() flaky=()
 	for argument; do [[ $argument == *github.com/* || $argument == ./* ]] || flags+=("$argument"); done

@@ -82,7 +82,7 @@ func (t *Table) compute(s *State, vip model.VIP, e model.Endpoint, old Table, no
 	effective := effectOf(s, vip, e)
 	ailing := mark(s, t.Rows, vip, e, effective.kept)
 	members := t.members(effective.members)
-	waiting := t.waiting(old, now.Add(-e.Idle()), ended)
+	waiting := t.waiting(old, overByTime(vip, e, now), ended)
 	if len(members) == 0 {
 		// Nobody takes new connections. What the buckets named is kept: those that are open may live by it
 		// when somebody does again.

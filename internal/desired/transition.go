@@ -85,10 +85,20 @@ func (t Table) moves(old []model.Slot, ailing slots, waited []Move, now time.Tim
 }
 
 // Expired says whether a move of e's table is over by time, or its cookies have settled.
-func (t Table) Expired(e model.Endpoint, now time.Time) bool {
-	bound := now.Add(-e.Idle())
-	return t.Cookies == model.CookiesSettling && !t.Settles.After(bound) ||
+func (t Table) Expired(vip model.VIP, e model.Endpoint, now time.Time) bool {
+	bound := overByTime(vip, e, now)
+	return t.Cookies == model.CookiesSettling && !t.Settles.After(now.Add(-e.Idle())) ||
 		slices.ContainsFunc(t.Moves, func(m Move) bool { return !m.Since.After(bound) })
+}
+
+// overByTime is when those moves of e began, at the latest, that are over by time. Muxes remember the flows that are
+// left. Switches remember none: what a VIP of theirs moves is over when its hosts have counted none, and no time is late
+// enough.
+func overByTime(vip model.VIP, e model.Endpoint, now time.Time) time.Time {
+	if vip.MayBeInHardware() {
+		return time.Time{}
+	}
+	return now.Add(-e.Idle())
 }
 
 // waitingBuckets counts the buckets of e's table that should move too, and wait for the end of an earlier

@@ -48,9 +48,14 @@ const (
 	FloodStay     OnFlood = "stay"     // switches go on
 )
 
+// MayBeInHardware says whether switches serve the VIP at times.
+func (vip VIP) MayBeInHardware() bool {
+	return vip.Hardware != nil && vip.Hardware.Placement != PlacementNever
+}
+
 // LeavesFloods says whether the VIP is in switches, and leaves them while it is flooded.
 func (vip VIP) LeavesFloods() bool {
-	return vip.Hardware != nil && vip.Hardware.Placement != PlacementNever && vip.Hardware.Flood != FloodStay
+	return vip.MayBeInHardware() && vip.Hardware.Flood != FloodStay
 }
 
 // InHardware says whether the switches that the VIP names are to serve it.

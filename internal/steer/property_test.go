@@ -226,6 +226,7 @@ func TestWhatSteeringNeeds(t *testing.T) {
 		"hosts deliver what arrives":         {rules{deliverOnArrival: true}, []class{timestamps, plainTCP, datagrams}},
 		"no chaining after steering":         {rules{noChaining: true}, []class{plainTCP, datagrams}},
 		"SYNs without timestamps stay there": {rules{synsStay: true}, []class{plainTCP}},
+		"moves end by time":                  {rules{movesEndByTime: true}, []class{datagrams}},
 	} {
 		w := newWorld(1, c.rules, false)
 		w.run(6000)

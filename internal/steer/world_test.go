@@ -18,6 +18,7 @@ type rules struct {
 	deliverOnArrival bool // hosts deliver what arrives
 	noChaining       bool // a steered packet names no previous backend
 	synsStay         bool // SYNs without timestamps stay where they arrive
+	movesEndByTime   bool // those of buckets, as of a VIP that muxes alone serve
 }
 
 func (r rules) decide(e steering.Endpoint, p Packet, at Arrival) Decision {
@@ -142,10 +143,14 @@ type world struct {
 func newWorld(seed uint64, rules rules, resilient bool) *world {
 	w := &world{
 		Rand: rand.New(rand.NewPCG(seed, 7)), rules: rules, resilient: resilient, now: time.Date(2026, 11, 26, 8, 0, 0, 0, time.UTC),
-		vip: model.VIP{Name: "web", Address: netip.MustParseAddr("203.0.113.10"), Endpoints: []model.Endpoint{
-			{Protocol: model.TCP, Port: 80, IdleTimeout: model.MaxIdle}, {Protocol: model.UDP, Port: 80, IdleTimeout: model.MaxIdle},
-		}},
+		vip: model.VIP{
+			Name: "web", Address: netip.MustParseAddr("203.0.113.10"), Hardware: &model.Hardware{Placement: model.PlacementAuto},
+			Endpoints: []model.Endpoint{{Protocol: model.TCP, Port: 80}, {Protocol: model.UDP, Port: 80}},
+		},
 		endpoints: map[model.Protocol]steering.Endpoint{},
+	}
+	if rules.movesEndByTime {
+		w.vip.Hardware = nil
 	}
 	for range 6 {
 		w.addHost()

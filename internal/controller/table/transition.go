@@ -14,6 +14,9 @@ import (
 	"github.com/weirlb/weir/internal/store/nodestatus"
 )
 
+// UncountedTime is for how long a move of a VIP that switches may serve waits for its host to count connections.
+const UncountedTime = 15 * time.Minute
+
 // transitions knows since when the muxes run each move that goes on. It is made anew by a manager that
 // restarts: moves then last a little longer.
 type transitions struct {
@@ -121,12 +124,17 @@ func (t *transitions) due(s *store.State, counted sessioncount.Counts, now time.
 		}
 		table, current := s.Tables.At(key), muxes && lowest >= s.Computed.At(key)
 		t.mark(marks, s, key, current, now)
+		over := map[model.Slot]time.Time{}
 		if current {
-			if over := t.over(vip, e, table, marks, counted); len(over) > 0 {
-				ended[key], due[vip.Name] = over, true
-			}
+			over = t.over(vip, e, table, marks, counted)
 		}
-		if table.Expired(e, now) {
+		if vip.MayBeInHardware() {
+			t.uncounted(e, table, counted, now, over)
+		}
+		if len(over) > 0 {
+			ended[key] = over
+		}
+		if len(over) > 0 || table.Expired(vip, e, now) {
 			due[vip.Name] = true
 		}
 	}
@@ -185,4 +193,21 @@ func (t *transitions) over(
 		}
 	}
 	return over
+}
+
+// uncounted adds to over the slots that buckets moved away from long ago and whose host has counted nothing for
+// UncountedTime: nobody knows whether a connection lives by them. Hosts that are known to be silent are down already.
+func (t *transitions) uncounted(
+	e model.Endpoint, table desired.Table, counted sessioncount.Counts, now time.Time, over map[model.Slot]time.Time,
+) {
+	slots, counts := table.Slots(), map[model.Slot]bool{}
+	for _, b := range e.Backends {
+		c, said := t.newest(b.Host, counted)
+		counts[slots[b.AddrPort()]] = said && now.Sub(c.At) < UncountedTime
+	}
+	for _, move := range table.Moves {
+		if !counts[move.From] && now.Sub(move.Since) >= max(UncountedTime, e.Idle()) && move.Since.After(over[move.From]) {
+			over[move.From] = move.Since
+		}
+	}
 }

@@ -81,5 +81,6 @@ func StartLLDP(t *testing.T, ns *netns.NS, socket, system string) {
 			t.Fatalf("lldpd does not answer: %s", log.String())
 		}
 	}
-	lldpcli(t, ns, socket, "configure system hostname "+system, "update")
+	// Each second: what the other end missed, as it was not listening yet, comes again.
+	lldpcli(t, ns, socket, "configure lldp tx-interval 1", "configure system hostname "+system, "update")
 }

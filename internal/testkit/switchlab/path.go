@@ -104,6 +104,9 @@ func (l *Lab) openReceiver(t *testing.T) {
 
 // decode reads a frame of the fabric; false: it is not one of ours.
 func decode(frame []byte) (a drivertest.Arrival, ok bool) {
+	if len(frame) < 14 || frame[12] == 0x88 { // LLDP and the like
+		return a, false
+	}
 	p, err := pkt.Decode(frame)
 	if p.Outer == nil || len(p.Payload) != len(magic)+8 || string(p.Payload[:len(magic)]) != string(magic) {
 		return a, false
