@@ -53,6 +53,9 @@ func (r *refusals) look(s *store.State, now time.Time, vips map[netip.Addr]bool)
 	}
 	r.looked = now
 	for node := range s.Nodes.Values() {
+		if s.Placements.Len()+len(r.named) == 0 {
+			break // no switch serves a VIP, as in most clusters
+		}
 		if node.Role == model.RoleHost {
 			for _, vip := range r.read(s, node.Name, now) {
 				vips[vip] = true

@@ -59,7 +59,7 @@ const (
 
 // For how many times what it took to make something for all callers it is used.
 const (
-	restShare   = 100              // times, but
+	restShare   = 200              // times, but
 	restLongest = 5 * time.Second  // at most, and
 	restLeast   = 20               // times in any case, but for
 	restMost    = 10 * time.Second // as what was slow once, in a stall of the machine, is not kept for minutes
