@@ -1,6 +1,7 @@
 package frr
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -69,7 +70,7 @@ func (r *Router) start(ns Namespace, config Config) error {
 		args         []string
 	}{
 		{"zebra", config.zebra(), []string{"-s", "90000000"}},
-		{"bfdd", config.bfdd(), []string{"--bfdctl", filepath.Join(r.dir, "bfdd.sock")}},
+		{"bfdd", config.bfdd(), r.bfdctl()},
 		// Never -l: it implies -n, no routes in the kernel.
 		{"bgpd", config.bgpd(), []string{"-p", "179"}},
 	}
@@ -82,6 +83,15 @@ func (r *Router) start(ns Namespace, config Config) error {
 		}
 	}
 	return nil
+}
+
+// bfdctl names bfdd's control socket, which would be the same for all routers. FRR has none from 10 on.
+func (r *Router) bfdctl() []string {
+	help, _ := exec.Command(filepath.Join(programs, "bfdd"), "--help").Output()
+	if !bytes.Contains(help, []byte("--bfdctl")) {
+		return nil
+	}
+	return []string{"--bfdctl", filepath.Join(r.dir, "bfdd.sock")}
 }
 
 // makeDir hands the folder to the user that the daemons drop to: they must own it.
