@@ -85,7 +85,7 @@ func (r *Router) start(ns Namespace, config Config) error {
 	return nil
 }
 
-// bfdctl names bfdd's control socket, which would be the same for all routers. FRR has none from 10 on.
+// bfdctl names bfdd's control socket, which would be the same for all routers. That of FRR 10.3 has none.
 func (r *Router) bfdctl() []string {
 	help, _ := exec.Command(filepath.Join(programs, "bfdd"), "--help").Output()
 	if !bytes.Contains(help, []byte("--bfdctl")) {
