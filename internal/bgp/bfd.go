@@ -14,6 +14,10 @@ import (
 // So BFD starts bfdDelay after the session is up, and ends when the session is lost.
 const bfdDelay = 700 * time.Millisecond
 
+// bfdFirst is after how long without a session BFD starts before it: FRR from 10.2 on closes the connections of a neighbour
+// whose BFD is not up (FRRouting/frr issue 18408; Debian 13 has 10.3).
+const bfdFirst = 2 * time.Second
+
 const bfdMultiplier = 3
 
 // bfdHears is how many times longer we listen for the router than it listens for us. A speaker that stood still
@@ -31,9 +35,35 @@ const (
 	bfdInitPatience = 2 * time.Second
 )
 
-func (s *Speaker) planBFD(p *peer, up time.Time) {
-	if p.BFD > 0 {
-		p.bfdDue, p.bfdInit, p.bfdStarts = up.Add(bfdDelay), time.Time{}, 0
+// planBFD plans BFD of a session that is up. BFD that was there first stays, if it is up.
+func (s *Speaker) planBFD(ctx context.Context, gobgp *server.BgpServer, p *peer, up time.Time) {
+	if p.BFD == 0 {
+		return
+	}
+	p.bfdDue = time.Time{}
+	p.bfdFirst = p.bfdStarts > 0 && bfdStates(ctx, gobgp)[p.Address.String()] == api.BfdSessionState_BFD_SESSION_STATE_UP
+	if p.bfdFirst {
+		return
+	}
+	if p.bfdStarts > 0 {
+		s.setBFD(ctx, gobgp, p, false)
+	}
+	p.bfdDue, p.bfdInit, p.bfdStarts = up.Add(bfdDelay), time.Time{}, 0
+}
+
+// planBFDFirst plans BFD of a peer that has no session, and of which GoBGP knows.
+func (p *peer) planBFDFirst(state api.BfdSessionState, now time.Time) {
+	if p.BFD == 0 || !p.renewDue.IsZero() || state == api.BfdSessionState_BFD_SESSION_STATE_UP {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.state == established:
+	case p.bfdStarts > 0:
+		p.bfdDue = now.Add(bfdPatience)
+	case p.bfdFirst || now.Sub(p.since) >= bfdFirst:
+		p.bfdDue, p.bfdInit = now, time.Time{}
 	}
 }
 
@@ -42,6 +72,7 @@ func (s *Speaker) tendBFD(ctx context.Context, gobgp *server.BgpServer, now time
 	states := bfdStates(ctx, gobgp)
 	for _, p := range s.peers {
 		if p.bfdDue.IsZero() {
+			p.planBFDFirst(states[p.Address.String()], now)
 			continue
 		}
 		switch states[p.Address.String()] {
@@ -57,7 +88,7 @@ func (s *Speaker) tendBFD(ctx context.Context, gobgp *server.BgpServer, now time
 		if now.Before(p.bfdDue) {
 			continue
 		}
-		if p.bfdStarts == 1 && p.bfdInit.IsZero() {
+		if state, _ := p.current(); p.bfdStarts == 1 && p.bfdInit.IsZero() && state.Established() {
 			s.config.Log.Warn("bfd does not come up: is it enabled for us on the router?", "peer", p.Address.String())
 		}
 		s.setBFD(ctx, gobgp, p, false)

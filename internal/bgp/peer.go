@@ -41,7 +41,8 @@ type peer struct {
 	// Used by follow only.
 	bfdDue    time.Time // when BFD is to be started, or started anew; zero: not soon
 	bfdInit   time.Time // since when BFD hears the peer and is not heard; zero: does not
-	bfdStarts int       // of this session
+	bfdStarts int       // of this session, or since the last one was lost
+	bfdFirst  bool      // it was up before the last session
 	renewDue  time.Time // when GoBGP is to dial the peer anew; zero: it knows it
 
 	mu    sync.Mutex
@@ -119,10 +120,10 @@ func (s *Speaker) changed(ctx context.Context, gobgp *server.BgpServer, e event)
 		switch p.change(e, time.Now()) {
 		case cameUp:
 			s.config.Log.Info("bgp session is up", "peer", p.Address.String(), "as", p.AS)
-			s.planBFD(p, time.Now())
+			s.planBFD(ctx, gobgp, p, time.Now())
 		case wentDown:
 			s.config.Log.Warn("bgp session is down", "peer", p.Address.String(), "err", e.reason)
-			p.bfdDue = time.Time{}
+			p.bfdDue, p.bfdStarts = time.Time{}, 0
 			s.forget(ctx, gobgp, p, time.Now())
 		case unchanged:
 		}
