@@ -168,3 +168,27 @@ func TestBFDIsPatientWithTheRouter(t *testing.T) {
 		t.Errorf("a silence shorter than it may be had events: %q\n%s", lines, s.log)
 	}
 }
+
+// FRR from 10.2 on closes the connections of a neighbour whose BFD is not up, as this router refuses them.
+func TestBFDComesUpBeforeASession(t *testing.T) {
+	n := newNetwork(t, nil)
+	n.playForgetfulRouter()
+	for _, rule := range []string{"add table inet refuse", "add chain inet refuse input { type filter hook input priority 0; }",
+		"add rule inet refuse input tcp dport 179 reject with tcp reset"} {
+		if out, err := n.router.Run("nft", rule); err != nil {
+			t.Fatal(err, out)
+		}
+	}
+	config := n.config(1)
+	config.Peers[0].BFD = 100 * time.Millisecond
+	s := n.startSpeaker(1, config, vip4)
+	s.want("bfd up without a session", func(p PeerState) bool { return !p.Established() && p.BFD == "up" })
+	if out, err := n.router.Run("nft", "delete table inet refuse"); err != nil {
+		t.Fatal(err, out)
+	}
+	s.want("the session, and bfd still up", func(p PeerState) bool { return p.Established() && p.BFD == "up" })
+	n.wantNextHops(vip4, "10.8.1.2")
+	if log := s.log.String(); strings.Contains(log, "session is down") || strings.Contains(log, "does not come up") {
+		t.Errorf("the speaker lost its session, or blames the router:\n%s", log)
+	}
+}
