@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"unique"
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -159,7 +160,7 @@ func (f *Fields) Backend(list string, i int, p *weirv1.Backend, port uint16) mod
 	b := model.Backend{
 		Address:      f.Address("address", p.GetAddress()),
 		Port:         port,
-		Host:         p.GetHost(),
+		Host:         unique.Make(p.GetHost()).Value(), // many backends have it
 		Weight:       1,
 		FieldManager: p.GetFieldManager(),
 	}

@@ -73,10 +73,10 @@ type Move struct {
 // Row is a slot's backend.
 type Row struct {
 	Slot    model.Slot
+	Down    bool // its flows are chosen anew: see mark
 	Backend netip.AddrPort
 	Tunnel  netip.Addr
 	Freed   time.Time // when the backend was removed, by the clock of the leader of then; zero: in use
-	Down    bool      // its flows are chosen anew: see mark
 }
 
 // Retired says whether the row's backend was removed.

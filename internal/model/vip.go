@@ -111,8 +111,8 @@ const (
 type Backend struct {
 	Address netip.Addr // the DIP, of the VIP's family
 	Port    uint16
-	Host    string // name of the node that the backend lives on, or an address of that node
 	Weight  uint32 // share of new connections; 0 drains
+	Host    string // name of the node that the backend lives on, or an address of that node
 	// Tunnel is where encapsulated packets go, when not Address: it routes to the host. Unique in the endpoint; of any family.
 	Tunnel netip.Addr
 	// FieldManager is the program that writes the backend by itself; empty: who writes the VIP does.

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -43,6 +44,10 @@ type Telemetry struct {
 	checks []check
 }
 
+// liveHeap is what of the heap was in use at the last garbage collection, go_gc_heap_live_bytes: what the process needs,
+// while its resident memory holds garbage too.
+var liveHeap = collectors.GoRuntimeMetricsRule{Matcher: regexp.MustCompile("^/gc/heap/live:bytes$")}
+
 // closeTimeout bounds how long the spans that are left may take to leave.
 const closeTimeout = 3 * time.Second
 
@@ -53,7 +58,7 @@ func Start(ctx context.Context, o Options, p Process, log *slog.Logger) (*Teleme
 	}
 	t := &Telemetry{log: log, registry: prometheus.NewRegistry()}
 	t.registry.MustRegister(
-		collectors.NewGoCollector(),
+		collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(liveHeap)),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		buildInfo(p),
 	)

@@ -55,10 +55,11 @@ func TestSecretsFollowTheNeed(t *testing.T) {
 	hub := hubOf(s)
 	f := &HostFeed{hub: hub, host: "idle", snapshotDue: true}
 	f.Next(0)
-	b := model.HostBackend{
-		Endpoint: model.EndpointKey{VIP: netip.MustParseAddr("203.0.113.9"), Protocol: model.TCP, Port: 80}, Tunnel: netip.MustParseAddr("10.3.9.1"),
-		SYNCookies: model.SYNCookiesAuto, Fastpath: true,
+	vip := model.VIP{
+		Name: "new", Address: netip.MustParseAddr("203.0.113.9"), Fastpath: &model.Fastpath{Sources: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}},
+		Endpoints: []model.Endpoint{{Protocol: model.TCP, Port: 80, Backends: []model.Backend{{Host: "idle", Address: netip.MustParseAddr("10.3.9.1"), Port: 80, Weight: 1}}}},
 	}
+	b := model.HostBackend{Endpoint: desired.Key(vip, vip.Endpoints[0]), Tunnel: netip.MustParseAddr("10.3.9.1")}
 	next := func(change *model.HostBackend) (syn, keys []uint32, hashed bool) {
 		f.pending, f.dirty = map[model.HostBackendKey]*model.HostBackend{b.Key(): change}, true
 		u, _ := f.Next(0)
@@ -70,6 +71,7 @@ func TestSecretsFollowTheNeed(t *testing.T) {
 		}
 		return syn, keys, u.HashKey == s.HashKey
 	}
+	s.PutVIP(vip)
 	if syn, keys, hashed := next(&b); len(syn) != 2 || len(keys) != 2 || hashed {
 		t.Errorf("with a backend it is given %v, %v, and the hash key: %v", syn, keys, hashed)
 	}
@@ -82,6 +84,7 @@ func TestSecretsFollowTheNeed(t *testing.T) {
 	}
 	s.SYNSecrets = append(s.SYNSecrets[1:], model.SYNSecret{ID: 3})
 	s.FastpathKeys = append(s.FastpathKeys[1:], model.FastpathKey{ID: 3, Made: time.Now()})
+	s.RemoveVIP(vip.Name)
 	if syn, keys, _ := next(nil); len(syn) != 1 || syn[0] != 2 || len(keys) != 1 || keys[0] != 2 {
 		t.Errorf("without the backend it is given %v and %v, want those that it had: 2", syn, keys)
 	}

@@ -48,10 +48,10 @@ type (
 	}
 	rowDocument struct {
 		Slot    model.Slot     `json:"slot" store:"id"`
+		Down    bool           `json:"down,omitempty"`
 		Backend netip.AddrPort `json:"backend"`
 		Tunnel  netip.Addr     `json:"tunnel"`
 		Freed   time.Time      `json:"freed,omitzero"`
-		Down    bool           `json:"down,omitempty"`
 	}
 	// HealthDocument is the health of a backend.
 	HealthDocument struct {
@@ -114,8 +114,11 @@ func movesToDocument(moves []desired.Move) []moveDocument {
 // Table is the table of a document.
 func (d TableDocument) Table() (desired.Table, error) {
 	t := desired.Table{Closed: d.Closed, Cookies: d.Cookies, Settles: d.Settles}
-	for _, r := range d.Rows {
-		t.Rows = append(t.Rows, desired.Row(r))
+	if len(d.Rows) > 0 {
+		t.Rows = make([]desired.Row, len(d.Rows))
+	}
+	for i, r := range d.Rows {
+		t.Rows[i] = desired.Row(r)
 	}
 	buckets, err := uint16s(d.Buckets)
 	if err != nil {

@@ -235,19 +235,6 @@ func (w *world) memory(ctx context.Context) error {
 	return nil
 }
 
-// memory is what the process takes by a field of its status, in KiB.
-func (p *managerProcess) memory(field string) (kib int, err error) {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.command.Process.Pid))
-	if err != nil {
-		return 0, err
-	}
-	_, rest, _ := strings.Cut(string(status), "\n"+field+":")
-	if _, err := fmt.Sscan(rest, &kib); err != nil {
-		return 0, fmt.Errorf("read %s of manager %s: %w", field, p.name, err)
-	}
-	return kib, nil
-}
-
 // add notes what was measured.
 func (w *world) add(name string, took []time.Duration, more ...func(*result)) {
 	r := summarise(name, took)

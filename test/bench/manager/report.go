@@ -23,11 +23,12 @@ type result struct {
 	Seconds  float64 `json:"seconds,omitempty"` // until all was done
 	Shed     int     `json:"shed,omitempty"`    // port requests that were told to come back
 	MiB      int     `json:"mib,omitempty"`
-	Bytes    uint64  `json:"bytes,omitempty"`       // to hosts, for one
-	Managers float64 `json:"managersCPU,omitempty"` // seconds of CPU that the managers took meanwhile
-	Bench    float64 `json:"benchCPU,omitempty"`    // and the bench, with all simulated nodes and callers
-	PerMux   float64 `json:"cpuPerMux,omitempty"`   // microseconds of CPU that the managers took for a change and mux
-	PerVIP   float64 `json:"bytesPerVIP,omitempty"` // of the manager's memory
+	Bytes    uint64  `json:"bytes,omitempty"`          // to hosts, for one
+	Managers float64 `json:"managersCPU,omitempty"`    // seconds of CPU that the managers took meanwhile
+	Bench    float64 `json:"benchCPU,omitempty"`       // and the bench, with all simulated nodes and callers
+	PerMux   float64 `json:"cpuPerMux,omitempty"`      // microseconds of CPU that the managers took for a change and mux
+	PerVIP   float64 `json:"bytesPerVIP,omitempty"`    // of the manager's heap, without garbage
+	Resident float64 `json:"residentPerVIP,omitempty"` // of its resident memory: garbage and pages of the store's file too
 
 	PageKiB  int     `json:"pageKiB,omitempty"`  // of the manager's memory, for each page that is open
 	LoadedKB float64 `json:"loadedKB,omitempty"` // of the page, scripts and style, compressed
@@ -51,7 +52,7 @@ func summarise(name string, took []time.Duration) result {
 // String is one line for people.
 func (r result) String() string {
 	if r.PerVIP > 0 {
-		return fmt.Sprintf("%s: %.0f bytes", r.Name, r.PerVIP)
+		return fmt.Sprintf("%s: %.0f bytes in use, %.0f resident", r.Name, r.PerVIP, r.Resident)
 	}
 	if len(r.Ratios) > 0 {
 		return fmt.Sprintf("%s: %.2f", r.Name, r.Ratios)

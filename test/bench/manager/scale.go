@@ -11,22 +11,29 @@ const scaleTenants = 4
 
 // more measures what one change costs where there is more: of VIPs, whose tenants have quotas, and of muxes.
 func (b *bench) more(ctx context.Context) error {
-	sizes, memory := []int{b.scale(1000), b.scale(100_000)}, []int{}
+	sizes, memory := []int{b.scale(1000), b.scale(100_000)}, []memoryUse{}
 	for _, vips := range sizes {
 		of := size{replicas: 1, vips: vips, muxes: 2, agents: b.scale(1000), tenants: scaleTenants, alone: true}
 		err := b.with(ctx, of, func(w *world) error {
 			if err := w.changes(ctx, "one change with quotas", b.scale(b.changes)); err != nil {
 				return err
 			}
-			kib, err := w.managers[0].memory("VmRSS")
-			memory = append(memory, kib)
+			use, err := w.memoryUse(ctx)
+			memory = append(memory, use)
 			return err
 		})
 		if err != nil {
 			return fmt.Errorf("%d VIPs: %w", vips, err)
 		}
 	}
-	vip := result{Name: "memory of a VIP", VIPs: sizes[1], PerVIP: float64(memory[1]-memory[0]) * 1024 / float64(sizes[1]-sizes[0])}
+	each := func(of func(memoryUse) float64) float64 {
+		return (of(memory[1]) - of(memory[0])) / float64(sizes[1]-sizes[0])
+	}
+	vip := result{
+		Name: "memory of a VIP", VIPs: sizes[1],
+		PerVIP:   each(func(m memoryUse) float64 { return m.live }),
+		Resident: each(func(m memoryUse) float64 { return m.resident }),
+	}
 	b.results = append(b.results, vip)
 	fmt.Fprintf(os.Stderr, "  %s\n", vip)
 	for _, muxes := range []int{8, 100} {
