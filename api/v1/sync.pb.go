@@ -46,8 +46,10 @@ type SyncMuxRequest struct {
 	// Of VIPs in them the mux can answer ARP and NDP on its interface, whose Ethernet address is mac.
 	NeighborPrefixes []string `protobuf:"bytes,11,rep,name=neighbor_prefixes,json=neighborPrefixes,proto3" json:"neighbor_prefixes,omitempty"`
 	Mac              string   `protobuf:"bytes,13,opt,name=mac,proto3" json:"mac,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// The mux takes RangesDelta in MuxSNAT: one of an older release gets whole lists.
+	SnatDeltas    bool `protobuf:"varint,14,opt,name=snat_deltas,json=snatDeltas,proto3" json:"snat_deltas,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SyncMuxRequest) Reset() {
@@ -162,6 +164,13 @@ func (x *SyncMuxRequest) GetMac() string {
 		return x.Mac
 	}
 	return ""
+}
+
+func (x *SyncMuxRequest) GetSnatDeltas() bool {
+	if x != nil {
+		return x.SnatDeltas
+	}
+	return false
 }
 
 type RenewNeighborsRequest struct {
@@ -1410,8 +1419,12 @@ type MuxSNAT struct {
 	// Numbers of the ranges, in order: the first port of each, divided by 8. There may be none.
 	Ranges []uint32 `protobuf:"varint,4,rep,packed,name=ranges,proto3" json:"ranges,omitempty"`
 	// Of the VIP.
-	Tenant        string `protobuf:"bytes,5,opt,name=tenant,proto3" json:"tenant,omitempty"`
-	Ping          bool   `protobuf:"varint,6,opt,name=ping,proto3" json:"ping,omitempty"`
+	Tenant string `protobuf:"bytes,5,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	Ping   bool   `protobuf:"varint,6,opt,name=ping,proto3" json:"ping,omitempty"`
+	// As in HostSNAT.
+	Written uint64 `protobuf:"varint,7,opt,name=written,proto3" json:"written,omitempty"`
+	// Instead of ranges.
+	Delta         *RangesDelta `protobuf:"bytes,8,opt,name=delta,proto3" json:"delta,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1488,6 +1501,84 @@ func (x *MuxSNAT) GetPing() bool {
 	return false
 }
 
+func (x *MuxSNAT) GetWritten() uint64 {
+	if x != nil {
+		return x.Written
+	}
+	return 0
+}
+
+func (x *MuxSNAT) GetDelta() *RangesDelta {
+	if x != nil {
+		return x.Delta
+	}
+	return nil
+}
+
+// What differs between a list of ranges and one that the receiver has. A receiver that has another list, or none, refuses
+// it, and asks for whole lists: it opens its stream anew.
+type RangesDelta struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// written of the list that the receiver has.
+	After uint64 `protobuf:"varint,1,opt,name=after,proto3" json:"after,omitempty"`
+	// Ranges that the list has not, and ranges that it has, each in order.
+	Added         []uint32 `protobuf:"varint,2,rep,packed,name=added,proto3" json:"added,omitempty"`
+	Removed       []uint32 `protobuf:"varint,3,rep,packed,name=removed,proto3" json:"removed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RangesDelta) Reset() {
+	*x = RangesDelta{}
+	mi := &file_v1_sync_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RangesDelta) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RangesDelta) ProtoMessage() {}
+
+func (x *RangesDelta) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_sync_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RangesDelta.ProtoReflect.Descriptor instead.
+func (*RangesDelta) Descriptor() ([]byte, []int) {
+	return file_v1_sync_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *RangesDelta) GetAfter() uint64 {
+	if x != nil {
+		return x.After
+	}
+	return 0
+}
+
+func (x *RangesDelta) GetAdded() []uint32 {
+	if x != nil {
+		return x.Added
+	}
+	return nil
+}
+
+func (x *RangesDelta) GetRemoved() []uint32 {
+	if x != nil {
+		return x.Removed
+	}
+	return nil
+}
+
 // A mux of the pool, as the others know it.
 type PoolMember struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1500,7 +1591,7 @@ type PoolMember struct {
 
 func (x *PoolMember) Reset() {
 	*x = PoolMember{}
-	mi := &file_v1_sync_proto_msgTypes[18]
+	mi := &file_v1_sync_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1512,7 +1603,7 @@ func (x *PoolMember) String() string {
 func (*PoolMember) ProtoMessage() {}
 
 func (x *PoolMember) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[18]
+	mi := &file_v1_sync_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1525,7 +1616,7 @@ func (x *PoolMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoolMember.ProtoReflect.Descriptor instead.
 func (*PoolMember) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{18}
+	return file_v1_sync_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *PoolMember) GetName() string {
@@ -1561,7 +1652,7 @@ type NodeTask struct {
 
 func (x *NodeTask) Reset() {
 	*x = NodeTask{}
-	mi := &file_v1_sync_proto_msgTypes[19]
+	mi := &file_v1_sync_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1573,7 +1664,7 @@ func (x *NodeTask) String() string {
 func (*NodeTask) ProtoMessage() {}
 
 func (x *NodeTask) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[19]
+	mi := &file_v1_sync_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1586,7 +1677,7 @@ func (x *NodeTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeTask.ProtoReflect.Descriptor instead.
 func (*NodeTask) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{19}
+	return file_v1_sync_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *NodeTask) GetId() uint64 {
@@ -1694,7 +1785,7 @@ type FindTokenTask struct {
 
 func (x *FindTokenTask) Reset() {
 	*x = FindTokenTask{}
-	mi := &file_v1_sync_proto_msgTypes[20]
+	mi := &file_v1_sync_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1706,7 +1797,7 @@ func (x *FindTokenTask) String() string {
 func (*FindTokenTask) ProtoMessage() {}
 
 func (x *FindTokenTask) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[20]
+	mi := &file_v1_sync_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1719,7 +1810,7 @@ func (x *FindTokenTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FindTokenTask.ProtoReflect.Descriptor instead.
 func (*FindTokenTask) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{20}
+	return file_v1_sync_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *FindTokenTask) GetEndpoint() *EndpointKey {
@@ -1752,7 +1843,7 @@ type ListConnectionsTask struct {
 
 func (x *ListConnectionsTask) Reset() {
 	*x = ListConnectionsTask{}
-	mi := &file_v1_sync_proto_msgTypes[21]
+	mi := &file_v1_sync_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1764,7 +1855,7 @@ func (x *ListConnectionsTask) String() string {
 func (*ListConnectionsTask) ProtoMessage() {}
 
 func (x *ListConnectionsTask) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[21]
+	mi := &file_v1_sync_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1777,7 +1868,7 @@ func (x *ListConnectionsTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListConnectionsTask.ProtoReflect.Descriptor instead.
 func (*ListConnectionsTask) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{21}
+	return file_v1_sync_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ListConnectionsTask) GetVip() string {
@@ -1819,7 +1910,7 @@ type ExplainPacketTask struct {
 
 func (x *ExplainPacketTask) Reset() {
 	*x = ExplainPacketTask{}
-	mi := &file_v1_sync_proto_msgTypes[22]
+	mi := &file_v1_sync_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1831,7 +1922,7 @@ func (x *ExplainPacketTask) String() string {
 func (*ExplainPacketTask) ProtoMessage() {}
 
 func (x *ExplainPacketTask) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[22]
+	mi := &file_v1_sync_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1844,7 +1935,7 @@ func (x *ExplainPacketTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainPacketTask.ProtoReflect.Descriptor instead.
 func (*ExplainPacketTask) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{22}
+	return file_v1_sync_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ExplainPacketTask) GetFrame() []byte {
@@ -1870,7 +1961,7 @@ type CaptureTask struct {
 
 func (x *CaptureTask) Reset() {
 	*x = CaptureTask{}
-	mi := &file_v1_sync_proto_msgTypes[23]
+	mi := &file_v1_sync_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1882,7 +1973,7 @@ func (x *CaptureTask) String() string {
 func (*CaptureTask) ProtoMessage() {}
 
 func (x *CaptureTask) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[23]
+	mi := &file_v1_sync_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1895,7 +1986,7 @@ func (x *CaptureTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CaptureTask.ProtoReflect.Descriptor instead.
 func (*CaptureTask) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{23}
+	return file_v1_sync_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *CaptureTask) GetFilter() *CaptureFilter {
@@ -1952,7 +2043,7 @@ type AnswerTaskRequest struct {
 
 func (x *AnswerTaskRequest) Reset() {
 	*x = AnswerTaskRequest{}
-	mi := &file_v1_sync_proto_msgTypes[24]
+	mi := &file_v1_sync_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1964,7 +2055,7 @@ func (x *AnswerTaskRequest) String() string {
 func (*AnswerTaskRequest) ProtoMessage() {}
 
 func (x *AnswerTaskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[24]
+	mi := &file_v1_sync_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1977,7 +2068,7 @@ func (x *AnswerTaskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnswerTaskRequest.ProtoReflect.Descriptor instead.
 func (*AnswerTaskRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{24}
+	return file_v1_sync_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *AnswerTaskRequest) GetName() string {
@@ -2060,7 +2151,7 @@ type AnswerTaskResponse struct {
 
 func (x *AnswerTaskResponse) Reset() {
 	*x = AnswerTaskResponse{}
-	mi := &file_v1_sync_proto_msgTypes[25]
+	mi := &file_v1_sync_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2072,7 +2163,7 @@ func (x *AnswerTaskResponse) String() string {
 func (*AnswerTaskResponse) ProtoMessage() {}
 
 func (x *AnswerTaskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[25]
+	mi := &file_v1_sync_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2085,7 +2176,7 @@ func (x *AnswerTaskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnswerTaskResponse.ProtoReflect.Descriptor instead.
 func (*AnswerTaskResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{25}
+	return file_v1_sync_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *AnswerTaskResponse) GetGone() bool {
@@ -2140,7 +2231,7 @@ type MuxEndpoint struct {
 
 func (x *MuxEndpoint) Reset() {
 	*x = MuxEndpoint{}
-	mi := &file_v1_sync_proto_msgTypes[26]
+	mi := &file_v1_sync_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2152,7 +2243,7 @@ func (x *MuxEndpoint) String() string {
 func (*MuxEndpoint) ProtoMessage() {}
 
 func (x *MuxEndpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[26]
+	mi := &file_v1_sync_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2165,7 +2256,7 @@ func (x *MuxEndpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxEndpoint.ProtoReflect.Descriptor instead.
 func (*MuxEndpoint) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{26}
+	return file_v1_sync_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *MuxEndpoint) GetEndpoint() *EndpointKey {
@@ -2330,7 +2421,7 @@ type MuxBackend struct {
 
 func (x *MuxBackend) Reset() {
 	*x = MuxBackend{}
-	mi := &file_v1_sync_proto_msgTypes[27]
+	mi := &file_v1_sync_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2342,7 +2433,7 @@ func (x *MuxBackend) String() string {
 func (*MuxBackend) ProtoMessage() {}
 
 func (x *MuxBackend) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[27]
+	mi := &file_v1_sync_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2355,7 +2446,7 @@ func (x *MuxBackend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxBackend.ProtoReflect.Descriptor instead.
 func (*MuxBackend) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{27}
+	return file_v1_sync_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *MuxBackend) GetSlot() uint32 {
@@ -2420,14 +2511,16 @@ type SyncHostRequest struct {
 	// The host brings subflows of Multipath TCP to the host that has their connection.
 	Multipath bool `protobuf:"varint,6,opt,name=multipath,proto3" json:"multipath,omitempty"`
 	// The host gives ranges of its port blocks to its workloads: it is told of them in snat, with keys of their own.
-	PortBlocks    bool `protobuf:"varint,7,opt,name=port_blocks,json=portBlocks,proto3" json:"port_blocks,omitempty"`
+	PortBlocks bool `protobuf:"varint,7,opt,name=port_blocks,json=portBlocks,proto3" json:"port_blocks,omitempty"`
+	// The host takes RangesDelta in HostSNAT: one of an older release gets whole lists.
+	SnatDeltas    bool `protobuf:"varint,8,opt,name=snat_deltas,json=snatDeltas,proto3" json:"snat_deltas,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SyncHostRequest) Reset() {
 	*x = SyncHostRequest{}
-	mi := &file_v1_sync_proto_msgTypes[28]
+	mi := &file_v1_sync_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2439,7 +2532,7 @@ func (x *SyncHostRequest) String() string {
 func (*SyncHostRequest) ProtoMessage() {}
 
 func (x *SyncHostRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[28]
+	mi := &file_v1_sync_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2452,7 +2545,7 @@ func (x *SyncHostRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncHostRequest.ProtoReflect.Descriptor instead.
 func (*SyncHostRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{28}
+	return file_v1_sync_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *SyncHostRequest) GetName() string {
@@ -2511,6 +2604,13 @@ func (x *SyncHostRequest) GetPortBlocks() bool {
 	return false
 }
 
+func (x *SyncHostRequest) GetSnatDeltas() bool {
+	if x != nil {
+		return x.SnatDeltas
+	}
+	return false
+}
+
 type SyncHostResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// That the message leads to.
@@ -2557,7 +2657,7 @@ type SyncHostResponse struct {
 
 func (x *SyncHostResponse) Reset() {
 	*x = SyncHostResponse{}
-	mi := &file_v1_sync_proto_msgTypes[29]
+	mi := &file_v1_sync_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2569,7 +2669,7 @@ func (x *SyncHostResponse) String() string {
 func (*SyncHostResponse) ProtoMessage() {}
 
 func (x *SyncHostResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[29]
+	mi := &file_v1_sync_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2582,7 +2682,7 @@ func (x *SyncHostResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncHostResponse.ProtoReflect.Descriptor instead.
 func (*SyncHostResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{29}
+	return file_v1_sync_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *SyncHostResponse) GetGeneration() uint64 {
@@ -2741,7 +2841,7 @@ type SteeredVIP struct {
 
 func (x *SteeredVIP) Reset() {
 	*x = SteeredVIP{}
-	mi := &file_v1_sync_proto_msgTypes[30]
+	mi := &file_v1_sync_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2753,7 +2853,7 @@ func (x *SteeredVIP) String() string {
 func (*SteeredVIP) ProtoMessage() {}
 
 func (x *SteeredVIP) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[30]
+	mi := &file_v1_sync_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2766,7 +2866,7 @@ func (x *SteeredVIP) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SteeredVIP.ProtoReflect.Descriptor instead.
 func (*SteeredVIP) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{30}
+	return file_v1_sync_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *SteeredVIP) GetVip() string {
@@ -2852,7 +2952,7 @@ type SteeredEndpoint struct {
 
 func (x *SteeredEndpoint) Reset() {
 	*x = SteeredEndpoint{}
-	mi := &file_v1_sync_proto_msgTypes[31]
+	mi := &file_v1_sync_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2864,7 +2964,7 @@ func (x *SteeredEndpoint) String() string {
 func (*SteeredEndpoint) ProtoMessage() {}
 
 func (x *SteeredEndpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[31]
+	mi := &file_v1_sync_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2877,7 +2977,7 @@ func (x *SteeredEndpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SteeredEndpoint.ProtoReflect.Descriptor instead.
 func (*SteeredEndpoint) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{31}
+	return file_v1_sync_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *SteeredEndpoint) GetEndpoint() *EndpointKey {
@@ -2965,7 +3065,7 @@ type SteeredBackend struct {
 
 func (x *SteeredBackend) Reset() {
 	*x = SteeredBackend{}
-	mi := &file_v1_sync_proto_msgTypes[32]
+	mi := &file_v1_sync_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2977,7 +3077,7 @@ func (x *SteeredBackend) String() string {
 func (*SteeredBackend) ProtoMessage() {}
 
 func (x *SteeredBackend) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[32]
+	mi := &file_v1_sync_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2990,7 +3090,7 @@ func (x *SteeredBackend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SteeredBackend.ProtoReflect.Descriptor instead.
 func (*SteeredBackend) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{32}
+	return file_v1_sync_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *SteeredBackend) GetSlot() uint32 {
@@ -3027,7 +3127,7 @@ type BucketMove struct {
 
 func (x *BucketMove) Reset() {
 	*x = BucketMove{}
-	mi := &file_v1_sync_proto_msgTypes[33]
+	mi := &file_v1_sync_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3039,7 +3139,7 @@ func (x *BucketMove) String() string {
 func (*BucketMove) ProtoMessage() {}
 
 func (x *BucketMove) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[33]
+	mi := &file_v1_sync_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3052,7 +3152,7 @@ func (x *BucketMove) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BucketMove.ProtoReflect.Descriptor instead.
 func (*BucketMove) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{33}
+	return file_v1_sync_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *BucketMove) GetBucket() uint32 {
@@ -3106,7 +3206,7 @@ type HostNetworks struct {
 
 func (x *HostNetworks) Reset() {
 	*x = HostNetworks{}
-	mi := &file_v1_sync_proto_msgTypes[34]
+	mi := &file_v1_sync_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3118,7 +3218,7 @@ func (x *HostNetworks) String() string {
 func (*HostNetworks) ProtoMessage() {}
 
 func (x *HostNetworks) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[34]
+	mi := &file_v1_sync_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3131,7 +3231,7 @@ func (x *HostNetworks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostNetworks.ProtoReflect.Descriptor instead.
 func (*HostNetworks) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{34}
+	return file_v1_sync_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *HostNetworks) GetNumber() uint32 {
@@ -3231,7 +3331,7 @@ type ClientMove struct {
 
 func (x *ClientMove) Reset() {
 	*x = ClientMove{}
-	mi := &file_v1_sync_proto_msgTypes[35]
+	mi := &file_v1_sync_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3243,7 +3343,7 @@ func (x *ClientMove) String() string {
 func (*ClientMove) ProtoMessage() {}
 
 func (x *ClientMove) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[35]
+	mi := &file_v1_sync_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3256,7 +3356,7 @@ func (x *ClientMove) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClientMove.ProtoReflect.Descriptor instead.
 func (*ClientMove) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{35}
+	return file_v1_sync_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ClientMove) GetVni() uint32 {
@@ -3293,7 +3393,7 @@ type FBTKey struct {
 
 func (x *FBTKey) Reset() {
 	*x = FBTKey{}
-	mi := &file_v1_sync_proto_msgTypes[36]
+	mi := &file_v1_sync_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3305,7 +3405,7 @@ func (x *FBTKey) String() string {
 func (*FBTKey) ProtoMessage() {}
 
 func (x *FBTKey) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[36]
+	mi := &file_v1_sync_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3318,7 +3418,7 @@ func (x *FBTKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FBTKey.ProtoReflect.Descriptor instead.
 func (*FBTKey) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{36}
+	return file_v1_sync_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *FBTKey) GetId() uint32 {
@@ -3353,7 +3453,7 @@ type NetworkHost struct {
 
 func (x *NetworkHost) Reset() {
 	*x = NetworkHost{}
-	mi := &file_v1_sync_proto_msgTypes[37]
+	mi := &file_v1_sync_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3365,7 +3465,7 @@ func (x *NetworkHost) String() string {
 func (*NetworkHost) ProtoMessage() {}
 
 func (x *NetworkHost) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[37]
+	mi := &file_v1_sync_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3378,7 +3478,7 @@ func (x *NetworkHost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkHost.ProtoReflect.Descriptor instead.
 func (*NetworkHost) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{37}
+	return file_v1_sync_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *NetworkHost) GetNumber() uint32 {
@@ -3433,7 +3533,7 @@ type HostNetwork struct {
 
 func (x *HostNetwork) Reset() {
 	*x = HostNetwork{}
-	mi := &file_v1_sync_proto_msgTypes[38]
+	mi := &file_v1_sync_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3445,7 +3545,7 @@ func (x *HostNetwork) String() string {
 func (*HostNetwork) ProtoMessage() {}
 
 func (x *HostNetwork) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[38]
+	mi := &file_v1_sync_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3458,7 +3558,7 @@ func (x *HostNetwork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostNetwork.ProtoReflect.Descriptor instead.
 func (*HostNetwork) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{38}
+	return file_v1_sync_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *HostNetwork) GetVni() uint32 {
@@ -3511,7 +3611,7 @@ type NetworkPort struct {
 
 func (x *NetworkPort) Reset() {
 	*x = NetworkPort{}
-	mi := &file_v1_sync_proto_msgTypes[39]
+	mi := &file_v1_sync_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3523,7 +3623,7 @@ func (x *NetworkPort) String() string {
 func (*NetworkPort) ProtoMessage() {}
 
 func (x *NetworkPort) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[39]
+	mi := &file_v1_sync_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3536,7 +3636,7 @@ func (x *NetworkPort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkPort.ProtoReflect.Descriptor instead.
 func (*NetworkPort) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{39}
+	return file_v1_sync_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *NetworkPort) GetInterface() string {
@@ -3591,14 +3691,16 @@ type HostSNAT struct {
 	// host has of the workload is not news.
 	Written uint64 `protobuf:"varint,12,opt,name=written,proto3" json:"written,omitempty"`
 	// Whose VIP it is.
-	Tenant        string `protobuf:"bytes,13,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	Tenant string `protobuf:"bytes,13,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	// Instead of ranges: follows what the stream told before.
+	Delta         *RangesDelta `protobuf:"bytes,14,opt,name=delta,proto3" json:"delta,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *HostSNAT) Reset() {
 	*x = HostSNAT{}
-	mi := &file_v1_sync_proto_msgTypes[40]
+	mi := &file_v1_sync_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3610,7 +3712,7 @@ func (x *HostSNAT) String() string {
 func (*HostSNAT) ProtoMessage() {}
 
 func (x *HostSNAT) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[40]
+	mi := &file_v1_sync_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3623,7 +3725,7 @@ func (x *HostSNAT) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostSNAT.ProtoReflect.Descriptor instead.
 func (*HostSNAT) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{40}
+	return file_v1_sync_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *HostSNAT) GetVip() string {
@@ -3717,6 +3819,13 @@ func (x *HostSNAT) GetTenant() string {
 	return ""
 }
 
+func (x *HostSNAT) GetDelta() *RangesDelta {
+	if x != nil {
+		return x.Delta
+	}
+	return nil
+}
+
 type SyncSwitchRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -3733,7 +3842,7 @@ type SyncSwitchRequest struct {
 
 func (x *SyncSwitchRequest) Reset() {
 	*x = SyncSwitchRequest{}
-	mi := &file_v1_sync_proto_msgTypes[41]
+	mi := &file_v1_sync_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3745,7 +3854,7 @@ func (x *SyncSwitchRequest) String() string {
 func (*SyncSwitchRequest) ProtoMessage() {}
 
 func (x *SyncSwitchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[41]
+	mi := &file_v1_sync_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3758,7 +3867,7 @@ func (x *SyncSwitchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncSwitchRequest.ProtoReflect.Descriptor instead.
 func (*SyncSwitchRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{41}
+	return file_v1_sync_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *SyncSwitchRequest) GetName() string {
@@ -3823,7 +3932,7 @@ type SyncSwitchResponse struct {
 
 func (x *SyncSwitchResponse) Reset() {
 	*x = SyncSwitchResponse{}
-	mi := &file_v1_sync_proto_msgTypes[42]
+	mi := &file_v1_sync_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3835,7 +3944,7 @@ func (x *SyncSwitchResponse) String() string {
 func (*SyncSwitchResponse) ProtoMessage() {}
 
 func (x *SyncSwitchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[42]
+	mi := &file_v1_sync_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3848,7 +3957,7 @@ func (x *SyncSwitchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncSwitchResponse.ProtoReflect.Descriptor instead.
 func (*SyncSwitchResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{42}
+	return file_v1_sync_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *SyncSwitchResponse) GetGeneration() uint64 {
@@ -3918,7 +4027,7 @@ type SwitchEntry struct {
 
 func (x *SwitchEntry) Reset() {
 	*x = SwitchEntry{}
-	mi := &file_v1_sync_proto_msgTypes[43]
+	mi := &file_v1_sync_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3930,7 +4039,7 @@ func (x *SwitchEntry) String() string {
 func (*SwitchEntry) ProtoMessage() {}
 
 func (x *SwitchEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[43]
+	mi := &file_v1_sync_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3943,7 +4052,7 @@ func (x *SwitchEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchEntry.ProtoReflect.Descriptor instead.
 func (*SwitchEntry) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{43}
+	return file_v1_sync_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *SwitchEntry) GetVip() string {
@@ -3996,7 +4105,7 @@ type SwitchMember struct {
 
 func (x *SwitchMember) Reset() {
 	*x = SwitchMember{}
-	mi := &file_v1_sync_proto_msgTypes[44]
+	mi := &file_v1_sync_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4008,7 +4117,7 @@ func (x *SwitchMember) String() string {
 func (*SwitchMember) ProtoMessage() {}
 
 func (x *SwitchMember) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[44]
+	mi := &file_v1_sync_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4021,7 +4130,7 @@ func (x *SwitchMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchMember.ProtoReflect.Descriptor instead.
 func (*SwitchMember) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{44}
+	return file_v1_sync_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *SwitchMember) GetTunnel() string {
@@ -4060,7 +4169,7 @@ type ReportSwitchRequest struct {
 
 func (x *ReportSwitchRequest) Reset() {
 	*x = ReportSwitchRequest{}
-	mi := &file_v1_sync_proto_msgTypes[45]
+	mi := &file_v1_sync_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4072,7 +4181,7 @@ func (x *ReportSwitchRequest) String() string {
 func (*ReportSwitchRequest) ProtoMessage() {}
 
 func (x *ReportSwitchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[45]
+	mi := &file_v1_sync_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4085,7 +4194,7 @@ func (x *ReportSwitchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportSwitchRequest.ProtoReflect.Descriptor instead.
 func (*ReportSwitchRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{45}
+	return file_v1_sync_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ReportSwitchRequest) GetName() string {
@@ -4131,7 +4240,7 @@ type ReportSwitchResponse struct {
 
 func (x *ReportSwitchResponse) Reset() {
 	*x = ReportSwitchResponse{}
-	mi := &file_v1_sync_proto_msgTypes[46]
+	mi := &file_v1_sync_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4143,7 +4252,7 @@ func (x *ReportSwitchResponse) String() string {
 func (*ReportSwitchResponse) ProtoMessage() {}
 
 func (x *ReportSwitchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[46]
+	mi := &file_v1_sync_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4156,7 +4265,7 @@ func (x *ReportSwitchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportSwitchResponse.ProtoReflect.Descriptor instead.
 func (*ReportSwitchResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{46}
+	return file_v1_sync_proto_rawDescGZIP(), []int{47}
 }
 
 type AllocatePortsRequest struct {
@@ -4166,14 +4275,17 @@ type AllocatePortsRequest struct {
 	Vip     string `protobuf:"bytes,2,opt,name=vip,proto3" json:"vip,omitempty"`
 	Address string `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"`
 	// Ports that are needed now; 0 is 1.
-	Ports         uint32 `protobuf:"varint,4,opt,name=ports,proto3" json:"ports,omitempty"`
+	Ports uint32 `protobuf:"varint,4,opt,name=ports,proto3" json:"ports,omitempty"`
+	// Digest of the list that the host has, of its ranges and written: the answer may be what differs from it. 0: it has none,
+	// or is of an older release. See internal/snat.
+	Has           uint64 `protobuf:"fixed64,5,opt,name=has,proto3" json:"has,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AllocatePortsRequest) Reset() {
 	*x = AllocatePortsRequest{}
-	mi := &file_v1_sync_proto_msgTypes[47]
+	mi := &file_v1_sync_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4185,7 +4297,7 @@ func (x *AllocatePortsRequest) String() string {
 func (*AllocatePortsRequest) ProtoMessage() {}
 
 func (x *AllocatePortsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[47]
+	mi := &file_v1_sync_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4198,7 +4310,7 @@ func (x *AllocatePortsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocatePortsRequest.ProtoReflect.Descriptor instead.
 func (*AllocatePortsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{47}
+	return file_v1_sync_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *AllocatePortsRequest) GetName() string {
@@ -4229,6 +4341,13 @@ func (x *AllocatePortsRequest) GetPorts() uint32 {
 	return 0
 }
 
+func (x *AllocatePortsRequest) GetHas() uint64 {
+	if x != nil {
+		return x.Has
+	}
+	return 0
+}
+
 type AllocatePortsResponse struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Allocation *PortAllocation        `protobuf:"bytes,1,opt,name=allocation,proto3" json:"allocation,omitempty"`
@@ -4240,7 +4359,7 @@ type AllocatePortsResponse struct {
 
 func (x *AllocatePortsResponse) Reset() {
 	*x = AllocatePortsResponse{}
-	mi := &file_v1_sync_proto_msgTypes[48]
+	mi := &file_v1_sync_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4252,7 +4371,7 @@ func (x *AllocatePortsResponse) String() string {
 func (*AllocatePortsResponse) ProtoMessage() {}
 
 func (x *AllocatePortsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[48]
+	mi := &file_v1_sync_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4265,7 +4384,7 @@ func (x *AllocatePortsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocatePortsResponse.ProtoReflect.Descriptor instead.
 func (*AllocatePortsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{48}
+	return file_v1_sync_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *AllocatePortsResponse) GetAllocation() *PortAllocation {
@@ -4285,17 +4404,19 @@ func (x *AllocatePortsResponse) GetGiven() []uint32 {
 type ReleasePortsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Of the host.
-	Name          string   `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Vip           string   `protobuf:"bytes,2,opt,name=vip,proto3" json:"vip,omitempty"`
-	Address       string   `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"`
-	Ranges        []uint32 `protobuf:"varint,4,rep,packed,name=ranges,proto3" json:"ranges,omitempty"`
+	Name    string   `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Vip     string   `protobuf:"bytes,2,opt,name=vip,proto3" json:"vip,omitempty"`
+	Address string   `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"`
+	Ranges  []uint32 `protobuf:"varint,4,rep,packed,name=ranges,proto3" json:"ranges,omitempty"`
+	// As in AllocatePortsRequest.
+	Has           uint64 `protobuf:"fixed64,5,opt,name=has,proto3" json:"has,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ReleasePortsRequest) Reset() {
 	*x = ReleasePortsRequest{}
-	mi := &file_v1_sync_proto_msgTypes[49]
+	mi := &file_v1_sync_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4307,7 +4428,7 @@ func (x *ReleasePortsRequest) String() string {
 func (*ReleasePortsRequest) ProtoMessage() {}
 
 func (x *ReleasePortsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[49]
+	mi := &file_v1_sync_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4320,7 +4441,7 @@ func (x *ReleasePortsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleasePortsRequest.ProtoReflect.Descriptor instead.
 func (*ReleasePortsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{49}
+	return file_v1_sync_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ReleasePortsRequest) GetName() string {
@@ -4351,6 +4472,13 @@ func (x *ReleasePortsRequest) GetRanges() []uint32 {
 	return nil
 }
 
+func (x *ReleasePortsRequest) GetHas() uint64 {
+	if x != nil {
+		return x.Has
+	}
+	return 0
+}
+
 type ReleasePortsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Allocation    *PortAllocation        `protobuf:"bytes,1,opt,name=allocation,proto3" json:"allocation,omitempty"`
@@ -4360,7 +4488,7 @@ type ReleasePortsResponse struct {
 
 func (x *ReleasePortsResponse) Reset() {
 	*x = ReleasePortsResponse{}
-	mi := &file_v1_sync_proto_msgTypes[50]
+	mi := &file_v1_sync_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4372,7 +4500,7 @@ func (x *ReleasePortsResponse) String() string {
 func (*ReleasePortsResponse) ProtoMessage() {}
 
 func (x *ReleasePortsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[50]
+	mi := &file_v1_sync_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4385,7 +4513,7 @@ func (x *ReleasePortsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleasePortsResponse.ProtoReflect.Descriptor instead.
 func (*ReleasePortsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{50}
+	return file_v1_sync_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ReleasePortsResponse) GetAllocation() *PortAllocation {
@@ -4402,14 +4530,16 @@ type PortAllocation struct {
 	// In order.
 	Ranges []uint32 `protobuf:"varint,1,rep,packed,name=ranges,proto3" json:"ranges,omitempty"`
 	// At which they last changed: HostSNAT.written.
-	Written       uint64 `protobuf:"varint,2,opt,name=written,proto3" json:"written,omitempty"`
+	Written uint64 `protobuf:"varint,2,opt,name=written,proto3" json:"written,omitempty"`
+	// Instead of ranges: what differs from the list that the host said it has.
+	Delta         *RangesDelta `protobuf:"bytes,3,opt,name=delta,proto3" json:"delta,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PortAllocation) Reset() {
 	*x = PortAllocation{}
-	mi := &file_v1_sync_proto_msgTypes[51]
+	mi := &file_v1_sync_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4421,7 +4551,7 @@ func (x *PortAllocation) String() string {
 func (*PortAllocation) ProtoMessage() {}
 
 func (x *PortAllocation) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[51]
+	mi := &file_v1_sync_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4434,7 +4564,7 @@ func (x *PortAllocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PortAllocation.ProtoReflect.Descriptor instead.
 func (*PortAllocation) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{51}
+	return file_v1_sync_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *PortAllocation) GetRanges() []uint32 {
@@ -4449,6 +4579,13 @@ func (x *PortAllocation) GetWritten() uint64 {
 		return x.Written
 	}
 	return 0
+}
+
+func (x *PortAllocation) GetDelta() *RangesDelta {
+	if x != nil {
+		return x.Delta
+	}
+	return nil
 }
 
 // A backend as its host runs it.
@@ -4497,7 +4634,7 @@ type HostBackend struct {
 
 func (x *HostBackend) Reset() {
 	*x = HostBackend{}
-	mi := &file_v1_sync_proto_msgTypes[52]
+	mi := &file_v1_sync_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4509,7 +4646,7 @@ func (x *HostBackend) String() string {
 func (*HostBackend) ProtoMessage() {}
 
 func (x *HostBackend) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[52]
+	mi := &file_v1_sync_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4522,7 +4659,7 @@ func (x *HostBackend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostBackend.ProtoReflect.Descriptor instead.
 func (*HostBackend) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{52}
+	return file_v1_sync_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *HostBackend) GetEndpoint() *EndpointKey {
@@ -4676,7 +4813,7 @@ type HostBackendKey struct {
 
 func (x *HostBackendKey) Reset() {
 	*x = HostBackendKey{}
-	mi := &file_v1_sync_proto_msgTypes[53]
+	mi := &file_v1_sync_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4688,7 +4825,7 @@ func (x *HostBackendKey) String() string {
 func (*HostBackendKey) ProtoMessage() {}
 
 func (x *HostBackendKey) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[53]
+	mi := &file_v1_sync_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4701,7 +4838,7 @@ func (x *HostBackendKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostBackendKey.ProtoReflect.Descriptor instead.
 func (*HostBackendKey) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{53}
+	return file_v1_sync_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *HostBackendKey) GetEndpoint() *EndpointKey {
@@ -4736,7 +4873,7 @@ type ReportMuxRequest struct {
 
 func (x *ReportMuxRequest) Reset() {
 	*x = ReportMuxRequest{}
-	mi := &file_v1_sync_proto_msgTypes[54]
+	mi := &file_v1_sync_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4748,7 +4885,7 @@ func (x *ReportMuxRequest) String() string {
 func (*ReportMuxRequest) ProtoMessage() {}
 
 func (x *ReportMuxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[54]
+	mi := &file_v1_sync_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4761,7 +4898,7 @@ func (x *ReportMuxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportMuxRequest.ProtoReflect.Descriptor instead.
 func (*ReportMuxRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{54}
+	return file_v1_sync_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ReportMuxRequest) GetName() string {
@@ -4827,7 +4964,7 @@ type MuxEvent struct {
 
 func (x *MuxEvent) Reset() {
 	*x = MuxEvent{}
-	mi := &file_v1_sync_proto_msgTypes[55]
+	mi := &file_v1_sync_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4839,7 +4976,7 @@ func (x *MuxEvent) String() string {
 func (*MuxEvent) ProtoMessage() {}
 
 func (x *MuxEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[55]
+	mi := &file_v1_sync_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4852,7 +4989,7 @@ func (x *MuxEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxEvent.ProtoReflect.Descriptor instead.
 func (*MuxEvent) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{55}
+	return file_v1_sync_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *MuxEvent) GetEndpoint() *EndpointKey {
@@ -4912,7 +5049,7 @@ type ReportMuxResponse struct {
 
 func (x *ReportMuxResponse) Reset() {
 	*x = ReportMuxResponse{}
-	mi := &file_v1_sync_proto_msgTypes[56]
+	mi := &file_v1_sync_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4924,7 +5061,7 @@ func (x *ReportMuxResponse) String() string {
 func (*ReportMuxResponse) ProtoMessage() {}
 
 func (x *ReportMuxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[56]
+	mi := &file_v1_sync_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4937,7 +5074,7 @@ func (x *ReportMuxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportMuxResponse.ProtoReflect.Descriptor instead.
 func (*ReportMuxResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{56}
+	return file_v1_sync_proto_rawDescGZIP(), []int{57}
 }
 
 type AcknowledgeMuxRequest struct {
@@ -4953,7 +5090,7 @@ type AcknowledgeMuxRequest struct {
 
 func (x *AcknowledgeMuxRequest) Reset() {
 	*x = AcknowledgeMuxRequest{}
-	mi := &file_v1_sync_proto_msgTypes[57]
+	mi := &file_v1_sync_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4965,7 +5102,7 @@ func (x *AcknowledgeMuxRequest) String() string {
 func (*AcknowledgeMuxRequest) ProtoMessage() {}
 
 func (x *AcknowledgeMuxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[57]
+	mi := &file_v1_sync_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4978,7 +5115,7 @@ func (x *AcknowledgeMuxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcknowledgeMuxRequest.ProtoReflect.Descriptor instead.
 func (*AcknowledgeMuxRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{57}
+	return file_v1_sync_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *AcknowledgeMuxRequest) GetName() string {
@@ -5010,7 +5147,7 @@ type AcknowledgeMuxResponse struct {
 
 func (x *AcknowledgeMuxResponse) Reset() {
 	*x = AcknowledgeMuxResponse{}
-	mi := &file_v1_sync_proto_msgTypes[58]
+	mi := &file_v1_sync_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5022,7 +5159,7 @@ func (x *AcknowledgeMuxResponse) String() string {
 func (*AcknowledgeMuxResponse) ProtoMessage() {}
 
 func (x *AcknowledgeMuxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[58]
+	mi := &file_v1_sync_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5035,7 +5172,7 @@ func (x *AcknowledgeMuxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcknowledgeMuxResponse.ProtoReflect.Descriptor instead.
 func (*AcknowledgeMuxResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{58}
+	return file_v1_sync_proto_rawDescGZIP(), []int{59}
 }
 
 type ReportHostRequest struct {
@@ -5067,7 +5204,7 @@ type ReportHostRequest struct {
 
 func (x *ReportHostRequest) Reset() {
 	*x = ReportHostRequest{}
-	mi := &file_v1_sync_proto_msgTypes[59]
+	mi := &file_v1_sync_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5079,7 +5216,7 @@ func (x *ReportHostRequest) String() string {
 func (*ReportHostRequest) ProtoMessage() {}
 
 func (x *ReportHostRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[59]
+	mi := &file_v1_sync_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5092,7 +5229,7 @@ func (x *ReportHostRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportHostRequest.ProtoReflect.Descriptor instead.
 func (*ReportHostRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{59}
+	return file_v1_sync_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ReportHostRequest) GetName() string {
@@ -5185,7 +5322,7 @@ type TrafficRow struct {
 
 func (x *TrafficRow) Reset() {
 	*x = TrafficRow{}
-	mi := &file_v1_sync_proto_msgTypes[60]
+	mi := &file_v1_sync_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5197,7 +5334,7 @@ func (x *TrafficRow) String() string {
 func (*TrafficRow) ProtoMessage() {}
 
 func (x *TrafficRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[60]
+	mi := &file_v1_sync_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5210,7 +5347,7 @@ func (x *TrafficRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrafficRow.ProtoReflect.Descriptor instead.
 func (*TrafficRow) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{60}
+	return file_v1_sync_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *TrafficRow) GetVip() string {
@@ -5250,7 +5387,7 @@ type BackendSessions struct {
 
 func (x *BackendSessions) Reset() {
 	*x = BackendSessions{}
-	mi := &file_v1_sync_proto_msgTypes[61]
+	mi := &file_v1_sync_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5262,7 +5399,7 @@ func (x *BackendSessions) String() string {
 func (*BackendSessions) ProtoMessage() {}
 
 func (x *BackendSessions) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[61]
+	mi := &file_v1_sync_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5275,7 +5412,7 @@ func (x *BackendSessions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendSessions.ProtoReflect.Descriptor instead.
 func (*BackendSessions) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{61}
+	return file_v1_sync_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *BackendSessions) GetEndpoint() *EndpointKey {
@@ -5329,7 +5466,7 @@ type BackendHealth struct {
 
 func (x *BackendHealth) Reset() {
 	*x = BackendHealth{}
-	mi := &file_v1_sync_proto_msgTypes[62]
+	mi := &file_v1_sync_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5341,7 +5478,7 @@ func (x *BackendHealth) String() string {
 func (*BackendHealth) ProtoMessage() {}
 
 func (x *BackendHealth) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[62]
+	mi := &file_v1_sync_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5354,7 +5491,7 @@ func (x *BackendHealth) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendHealth.ProtoReflect.Descriptor instead.
 func (*BackendHealth) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{62}
+	return file_v1_sync_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *BackendHealth) GetEndpoint() *EndpointKey {
@@ -5402,7 +5539,7 @@ type ReportHostResponse struct {
 
 func (x *ReportHostResponse) Reset() {
 	*x = ReportHostResponse{}
-	mi := &file_v1_sync_proto_msgTypes[63]
+	mi := &file_v1_sync_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5414,7 +5551,7 @@ func (x *ReportHostResponse) String() string {
 func (*ReportHostResponse) ProtoMessage() {}
 
 func (x *ReportHostResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[63]
+	mi := &file_v1_sync_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5427,7 +5564,7 @@ func (x *ReportHostResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportHostResponse.ProtoReflect.Descriptor instead.
 func (*ReportHostResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{63}
+	return file_v1_sync_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *ReportHostResponse) GetRacks() *RackPrefixes {
@@ -5448,7 +5585,7 @@ type RackPrefixes struct {
 
 func (x *RackPrefixes) Reset() {
 	*x = RackPrefixes{}
-	mi := &file_v1_sync_proto_msgTypes[64]
+	mi := &file_v1_sync_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5460,7 +5597,7 @@ func (x *RackPrefixes) String() string {
 func (*RackPrefixes) ProtoMessage() {}
 
 func (x *RackPrefixes) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[64]
+	mi := &file_v1_sync_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5473,7 +5610,7 @@ func (x *RackPrefixes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RackPrefixes.ProtoReflect.Descriptor instead.
 func (*RackPrefixes) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{64}
+	return file_v1_sync_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *RackPrefixes) GetVersion() uint64 {
@@ -5494,7 +5631,7 @@ var File_v1_sync_proto protoreflect.FileDescriptor
 
 const file_v1_sync_proto_rawDesc = "" +
 	"\n" +
-	"\rv1/sync.proto\x12\aweir.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x11v1/resource.proto\"\xe9\x02\n" +
+	"\rv1/sync.proto\x12\aweir.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x11v1/resource.proto\"\x8a\x03\n" +
 	"\x0eSyncMuxRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
 	"\taddresses\x18\x02 \x03(\tR\taddresses\x12\x18\n" +
@@ -5512,7 +5649,9 @@ const file_v1_sync_proto_rawDesc = "" +
 	" \x03(\tR\n" +
 	"aggregates\x12+\n" +
 	"\x11neighbor_prefixes\x18\v \x03(\tR\x10neighborPrefixes\x12\x10\n" +
-	"\x03mac\x18\r \x01(\tR\x03mac\"Y\n" +
+	"\x03mac\x18\r \x01(\tR\x03mac\x12\x1f\n" +
+	"\vsnat_deltas\x18\x0e \x01(\bR\n" +
+	"snatDeltas\"Y\n" +
 	"\x15RenewNeighborsRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05ready\x18\x02 \x01(\bR\x05ready\x12\x16\n" +
@@ -5605,14 +5744,20 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\x06secret\x18\x02 \x01(\fR\x06secret\"5\n" +
 	"\aSNATKey\x12\x10\n" +
 	"\x03vip\x18\x01 \x01(\tR\x03vip\x12\x18\n" +
-	"\aaddress\x18\x02 \x01(\tR\aaddress\"\x91\x01\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\"\xd7\x01\n" +
 	"\aMuxSNAT\x12\x10\n" +
 	"\x03vip\x18\x01 \x01(\tR\x03vip\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x16\n" +
 	"\x06tunnel\x18\x03 \x01(\tR\x06tunnel\x12\x16\n" +
 	"\x06ranges\x18\x04 \x03(\rR\x06ranges\x12\x16\n" +
 	"\x06tenant\x18\x05 \x01(\tR\x06tenant\x12\x12\n" +
-	"\x04ping\x18\x06 \x01(\bR\x04ping\">\n" +
+	"\x04ping\x18\x06 \x01(\bR\x04ping\x12\x18\n" +
+	"\awritten\x18\a \x01(\x04R\awritten\x12*\n" +
+	"\x05delta\x18\b \x01(\v2\x14.weir.v1.RangesDeltaR\x05delta\"S\n" +
+	"\vRangesDelta\x12\x14\n" +
+	"\x05after\x18\x01 \x01(\x04R\x05after\x12\x14\n" +
+	"\x05added\x18\x02 \x03(\rR\x05added\x12\x18\n" +
+	"\aremoved\x18\x03 \x03(\rR\aremoved\">\n" +
 	"\n" +
 	"PoolMember\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
@@ -5690,7 +5835,7 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\x04port\x18\x04 \x01(\rR\x04port\x12\x12\n" +
 	"\x04down\x18\x05 \x01(\bR\x04down\x12\x18\n" +
 	"\aretired\x18\x06 \x01(\bR\aretired\x12\x12\n" +
-	"\x04host\x18\a \x01(\rR\x04host\"\xec\x01\n" +
+	"\x04host\x18\a \x01(\rR\x04host\"\x8d\x02\n" +
 	"\x0fSyncHostRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
 	"\taddresses\x18\x02 \x03(\tR\taddresses\x12\x18\n" +
@@ -5702,7 +5847,9 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\acluster\x18\f \x01(\x06R\acluster\x12\x1c\n" +
 	"\tmultipath\x18\x06 \x01(\bR\tmultipath\x12\x1f\n" +
 	"\vport_blocks\x18\a \x01(\bR\n" +
-	"portBlocks\"\xff\x05\n" +
+	"portBlocks\x12\x1f\n" +
+	"\vsnat_deltas\x18\b \x01(\bR\n" +
+	"snatDeltas\"\xff\x05\n" +
 	"\x10SyncHostResponse\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
@@ -5797,7 +5944,7 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\tinterface\x18\x01 \x01(\tR\tinterface\x12\x1a\n" +
 	"\bworkload\x18\x02 \x01(\tR\bworkload\x12\x10\n" +
 	"\x03mac\x18\x03 \x01(\tR\x03mac\x12\x1c\n" +
-	"\taddresses\x18\x04 \x03(\tR\taddresses\"\x80\x03\n" +
+	"\taddresses\x18\x04 \x03(\tR\taddresses\"\xac\x03\n" +
 	"\bHostSNAT\x12\x10\n" +
 	"\x03vip\x18\x01 \x01(\tR\x03vip\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x16\n" +
@@ -5813,7 +5960,8 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\n" +
 	"keep_ports\x18\v \x01(\rR\tkeepPorts\x12\x18\n" +
 	"\awritten\x18\f \x01(\x04R\awritten\x12\x16\n" +
-	"\x06tenant\x18\r \x01(\tR\x06tenant\"\xaf\x01\n" +
+	"\x06tenant\x18\r \x01(\tR\x06tenant\x12*\n" +
+	"\x05delta\x18\x0e \x01(\v2\x14.weir.v1.RangesDeltaR\x05delta\"\xaf\x01\n" +
 	"\x11SyncSwitchRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
 	"\taddresses\x18\x02 \x03(\tR\taddresses\x12\x18\n" +
@@ -5851,29 +5999,32 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12-\n" +
 	"\x06status\x18\x04 \x01(\v2\x15.weir.v1.SwitchStatusR\x06status\x120\n" +
 	"\arefused\x18\x05 \x03(\v2\x16.weir.v1.SwitchRefusalR\arefused\"\x16\n" +
-	"\x14ReportSwitchResponse\"l\n" +
+	"\x14ReportSwitchResponse\"~\n" +
 	"\x14AllocatePortsRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03vip\x18\x02 \x01(\tR\x03vip\x12\x18\n" +
 	"\aaddress\x18\x03 \x01(\tR\aaddress\x12\x14\n" +
-	"\x05ports\x18\x04 \x01(\rR\x05ports\"f\n" +
+	"\x05ports\x18\x04 \x01(\rR\x05ports\x12\x10\n" +
+	"\x03has\x18\x05 \x01(\x06R\x03has\"f\n" +
 	"\x15AllocatePortsResponse\x127\n" +
 	"\n" +
 	"allocation\x18\x01 \x01(\v2\x17.weir.v1.PortAllocationR\n" +
 	"allocation\x12\x14\n" +
-	"\x05given\x18\x02 \x03(\rR\x05given\"m\n" +
+	"\x05given\x18\x02 \x03(\rR\x05given\"\x7f\n" +
 	"\x13ReleasePortsRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03vip\x18\x02 \x01(\tR\x03vip\x12\x18\n" +
 	"\aaddress\x18\x03 \x01(\tR\aaddress\x12\x16\n" +
-	"\x06ranges\x18\x04 \x03(\rR\x06ranges\"O\n" +
+	"\x06ranges\x18\x04 \x03(\rR\x06ranges\x12\x10\n" +
+	"\x03has\x18\x05 \x01(\x06R\x03has\"O\n" +
 	"\x14ReleasePortsResponse\x127\n" +
 	"\n" +
 	"allocation\x18\x01 \x01(\v2\x17.weir.v1.PortAllocationR\n" +
-	"allocation\"B\n" +
+	"allocation\"n\n" +
 	"\x0ePortAllocation\x12\x16\n" +
 	"\x06ranges\x18\x01 \x03(\rR\x06ranges\x12\x18\n" +
-	"\awritten\x18\x02 \x01(\x04R\awritten\"\xdc\x04\n" +
+	"\awritten\x18\x02 \x01(\x04R\awritten\x12*\n" +
+	"\x05delta\x18\x03 \x01(\v2\x14.weir.v1.RangesDeltaR\x05delta\"\xdc\x04\n" +
 	"\vHostBackend\x120\n" +
 	"\bendpoint\x18\x01 \x01(\v2\x14.weir.v1.EndpointKeyR\bendpoint\x12\x16\n" +
 	"\x06tunnel\x18\x02 \x01(\tR\x06tunnel\x12\x18\n" +
@@ -5991,7 +6142,7 @@ func file_v1_sync_proto_rawDescGZIP() []byte {
 	return file_v1_sync_proto_rawDescData
 }
 
-var file_v1_sync_proto_msgTypes = make([]protoimpl.MessageInfo, 65)
+var file_v1_sync_proto_msgTypes = make([]protoimpl.MessageInfo, 66)
 var file_v1_sync_proto_goTypes = []any{
 	(*SyncMuxRequest)(nil),         // 0: weir.v1.SyncMuxRequest
 	(*RenewNeighborsRequest)(nil),  // 1: weir.v1.RenewNeighborsRequest
@@ -6011,76 +6162,77 @@ var file_v1_sync_proto_goTypes = []any{
 	(*FastpathKey)(nil),            // 15: weir.v1.FastpathKey
 	(*SNATKey)(nil),                // 16: weir.v1.SNATKey
 	(*MuxSNAT)(nil),                // 17: weir.v1.MuxSNAT
-	(*PoolMember)(nil),             // 18: weir.v1.PoolMember
-	(*NodeTask)(nil),               // 19: weir.v1.NodeTask
-	(*FindTokenTask)(nil),          // 20: weir.v1.FindTokenTask
-	(*ListConnectionsTask)(nil),    // 21: weir.v1.ListConnectionsTask
-	(*ExplainPacketTask)(nil),      // 22: weir.v1.ExplainPacketTask
-	(*CaptureTask)(nil),            // 23: weir.v1.CaptureTask
-	(*AnswerTaskRequest)(nil),      // 24: weir.v1.AnswerTaskRequest
-	(*AnswerTaskResponse)(nil),     // 25: weir.v1.AnswerTaskResponse
-	(*MuxEndpoint)(nil),            // 26: weir.v1.MuxEndpoint
-	(*MuxBackend)(nil),             // 27: weir.v1.MuxBackend
-	(*SyncHostRequest)(nil),        // 28: weir.v1.SyncHostRequest
-	(*SyncHostResponse)(nil),       // 29: weir.v1.SyncHostResponse
-	(*SteeredVIP)(nil),             // 30: weir.v1.SteeredVIP
-	(*SteeredEndpoint)(nil),        // 31: weir.v1.SteeredEndpoint
-	(*SteeredBackend)(nil),         // 32: weir.v1.SteeredBackend
-	(*BucketMove)(nil),             // 33: weir.v1.BucketMove
-	(*HostNetworks)(nil),           // 34: weir.v1.HostNetworks
-	(*ClientMove)(nil),             // 35: weir.v1.ClientMove
-	(*FBTKey)(nil),                 // 36: weir.v1.FBTKey
-	(*NetworkHost)(nil),            // 37: weir.v1.NetworkHost
-	(*HostNetwork)(nil),            // 38: weir.v1.HostNetwork
-	(*NetworkPort)(nil),            // 39: weir.v1.NetworkPort
-	(*HostSNAT)(nil),               // 40: weir.v1.HostSNAT
-	(*SyncSwitchRequest)(nil),      // 41: weir.v1.SyncSwitchRequest
-	(*SyncSwitchResponse)(nil),     // 42: weir.v1.SyncSwitchResponse
-	(*SwitchEntry)(nil),            // 43: weir.v1.SwitchEntry
-	(*SwitchMember)(nil),           // 44: weir.v1.SwitchMember
-	(*ReportSwitchRequest)(nil),    // 45: weir.v1.ReportSwitchRequest
-	(*ReportSwitchResponse)(nil),   // 46: weir.v1.ReportSwitchResponse
-	(*AllocatePortsRequest)(nil),   // 47: weir.v1.AllocatePortsRequest
-	(*AllocatePortsResponse)(nil),  // 48: weir.v1.AllocatePortsResponse
-	(*ReleasePortsRequest)(nil),    // 49: weir.v1.ReleasePortsRequest
-	(*ReleasePortsResponse)(nil),   // 50: weir.v1.ReleasePortsResponse
-	(*PortAllocation)(nil),         // 51: weir.v1.PortAllocation
-	(*HostBackend)(nil),            // 52: weir.v1.HostBackend
-	(*HostBackendKey)(nil),         // 53: weir.v1.HostBackendKey
-	(*ReportMuxRequest)(nil),       // 54: weir.v1.ReportMuxRequest
-	(*MuxEvent)(nil),               // 55: weir.v1.MuxEvent
-	(*ReportMuxResponse)(nil),      // 56: weir.v1.ReportMuxResponse
-	(*AcknowledgeMuxRequest)(nil),  // 57: weir.v1.AcknowledgeMuxRequest
-	(*AcknowledgeMuxResponse)(nil), // 58: weir.v1.AcknowledgeMuxResponse
-	(*ReportHostRequest)(nil),      // 59: weir.v1.ReportHostRequest
-	(*TrafficRow)(nil),             // 60: weir.v1.TrafficRow
-	(*BackendSessions)(nil),        // 61: weir.v1.BackendSessions
-	(*BackendHealth)(nil),          // 62: weir.v1.BackendHealth
-	(*ReportHostResponse)(nil),     // 63: weir.v1.ReportHostResponse
-	(*RackPrefixes)(nil),           // 64: weir.v1.RackPrefixes
-	(*durationpb.Duration)(nil),    // 65: google.protobuf.Duration
-	(*EndpointKey)(nil),            // 66: weir.v1.EndpointKey
-	(*CaptureFilter)(nil),          // 67: weir.v1.CaptureFilter
-	(*PacketExplanation)(nil),      // 68: weir.v1.PacketExplanation
-	(*CapturedPacket)(nil),         // 69: weir.v1.CapturedPacket
-	(*Connection)(nil),             // 70: weir.v1.Connection
-	(*Fastpath)(nil),               // 71: weir.v1.Fastpath
-	(*Limits)(nil),                 // 72: weir.v1.Limits
-	(*SwitchStatus)(nil),           // 73: weir.v1.SwitchStatus
-	(*SwitchRefusal)(nil),          // 74: weir.v1.SwitchRefusal
-	(*HealthCheck)(nil),            // 75: weir.v1.HealthCheck
-	(*Rejection)(nil),              // 76: weir.v1.Rejection
-	(*MuxStatus)(nil),              // 77: weir.v1.MuxStatus
-	(*HostStatus)(nil),             // 78: weir.v1.HostStatus
+	(*RangesDelta)(nil),            // 18: weir.v1.RangesDelta
+	(*PoolMember)(nil),             // 19: weir.v1.PoolMember
+	(*NodeTask)(nil),               // 20: weir.v1.NodeTask
+	(*FindTokenTask)(nil),          // 21: weir.v1.FindTokenTask
+	(*ListConnectionsTask)(nil),    // 22: weir.v1.ListConnectionsTask
+	(*ExplainPacketTask)(nil),      // 23: weir.v1.ExplainPacketTask
+	(*CaptureTask)(nil),            // 24: weir.v1.CaptureTask
+	(*AnswerTaskRequest)(nil),      // 25: weir.v1.AnswerTaskRequest
+	(*AnswerTaskResponse)(nil),     // 26: weir.v1.AnswerTaskResponse
+	(*MuxEndpoint)(nil),            // 27: weir.v1.MuxEndpoint
+	(*MuxBackend)(nil),             // 28: weir.v1.MuxBackend
+	(*SyncHostRequest)(nil),        // 29: weir.v1.SyncHostRequest
+	(*SyncHostResponse)(nil),       // 30: weir.v1.SyncHostResponse
+	(*SteeredVIP)(nil),             // 31: weir.v1.SteeredVIP
+	(*SteeredEndpoint)(nil),        // 32: weir.v1.SteeredEndpoint
+	(*SteeredBackend)(nil),         // 33: weir.v1.SteeredBackend
+	(*BucketMove)(nil),             // 34: weir.v1.BucketMove
+	(*HostNetworks)(nil),           // 35: weir.v1.HostNetworks
+	(*ClientMove)(nil),             // 36: weir.v1.ClientMove
+	(*FBTKey)(nil),                 // 37: weir.v1.FBTKey
+	(*NetworkHost)(nil),            // 38: weir.v1.NetworkHost
+	(*HostNetwork)(nil),            // 39: weir.v1.HostNetwork
+	(*NetworkPort)(nil),            // 40: weir.v1.NetworkPort
+	(*HostSNAT)(nil),               // 41: weir.v1.HostSNAT
+	(*SyncSwitchRequest)(nil),      // 42: weir.v1.SyncSwitchRequest
+	(*SyncSwitchResponse)(nil),     // 43: weir.v1.SyncSwitchResponse
+	(*SwitchEntry)(nil),            // 44: weir.v1.SwitchEntry
+	(*SwitchMember)(nil),           // 45: weir.v1.SwitchMember
+	(*ReportSwitchRequest)(nil),    // 46: weir.v1.ReportSwitchRequest
+	(*ReportSwitchResponse)(nil),   // 47: weir.v1.ReportSwitchResponse
+	(*AllocatePortsRequest)(nil),   // 48: weir.v1.AllocatePortsRequest
+	(*AllocatePortsResponse)(nil),  // 49: weir.v1.AllocatePortsResponse
+	(*ReleasePortsRequest)(nil),    // 50: weir.v1.ReleasePortsRequest
+	(*ReleasePortsResponse)(nil),   // 51: weir.v1.ReleasePortsResponse
+	(*PortAllocation)(nil),         // 52: weir.v1.PortAllocation
+	(*HostBackend)(nil),            // 53: weir.v1.HostBackend
+	(*HostBackendKey)(nil),         // 54: weir.v1.HostBackendKey
+	(*ReportMuxRequest)(nil),       // 55: weir.v1.ReportMuxRequest
+	(*MuxEvent)(nil),               // 56: weir.v1.MuxEvent
+	(*ReportMuxResponse)(nil),      // 57: weir.v1.ReportMuxResponse
+	(*AcknowledgeMuxRequest)(nil),  // 58: weir.v1.AcknowledgeMuxRequest
+	(*AcknowledgeMuxResponse)(nil), // 59: weir.v1.AcknowledgeMuxResponse
+	(*ReportHostRequest)(nil),      // 60: weir.v1.ReportHostRequest
+	(*TrafficRow)(nil),             // 61: weir.v1.TrafficRow
+	(*BackendSessions)(nil),        // 62: weir.v1.BackendSessions
+	(*BackendHealth)(nil),          // 63: weir.v1.BackendHealth
+	(*ReportHostResponse)(nil),     // 64: weir.v1.ReportHostResponse
+	(*RackPrefixes)(nil),           // 65: weir.v1.RackPrefixes
+	(*durationpb.Duration)(nil),    // 66: google.protobuf.Duration
+	(*EndpointKey)(nil),            // 67: weir.v1.EndpointKey
+	(*CaptureFilter)(nil),          // 68: weir.v1.CaptureFilter
+	(*PacketExplanation)(nil),      // 69: weir.v1.PacketExplanation
+	(*CapturedPacket)(nil),         // 70: weir.v1.CapturedPacket
+	(*Connection)(nil),             // 71: weir.v1.Connection
+	(*Fastpath)(nil),               // 72: weir.v1.Fastpath
+	(*Limits)(nil),                 // 73: weir.v1.Limits
+	(*SwitchStatus)(nil),           // 74: weir.v1.SwitchStatus
+	(*SwitchRefusal)(nil),          // 75: weir.v1.SwitchRefusal
+	(*HealthCheck)(nil),            // 76: weir.v1.HealthCheck
+	(*Rejection)(nil),              // 77: weir.v1.Rejection
+	(*MuxStatus)(nil),              // 78: weir.v1.MuxStatus
+	(*HostStatus)(nil),             // 79: weir.v1.HostStatus
 }
 var file_v1_sync_proto_depIdxs = []int32{
-	65, // 0: weir.v1.RenewNeighborsResponse.lease:type_name -> google.protobuf.Duration
+	66, // 0: weir.v1.RenewNeighborsResponse.lease:type_name -> google.protobuf.Duration
 	3,  // 1: weir.v1.RenewNeighborsResponse.vips:type_name -> weir.v1.NeighborVIP
-	65, // 2: weir.v1.NeighborVIP.wait:type_name -> google.protobuf.Duration
-	26, // 3: weir.v1.SyncMuxResponse.endpoints:type_name -> weir.v1.MuxEndpoint
-	66, // 4: weir.v1.SyncMuxResponse.removed:type_name -> weir.v1.EndpointKey
-	18, // 5: weir.v1.SyncMuxResponse.pool:type_name -> weir.v1.PoolMember
-	19, // 6: weir.v1.SyncMuxResponse.tasks:type_name -> weir.v1.NodeTask
+	66, // 2: weir.v1.NeighborVIP.wait:type_name -> google.protobuf.Duration
+	27, // 3: weir.v1.SyncMuxResponse.endpoints:type_name -> weir.v1.MuxEndpoint
+	67, // 4: weir.v1.SyncMuxResponse.removed:type_name -> weir.v1.EndpointKey
+	19, // 5: weir.v1.SyncMuxResponse.pool:type_name -> weir.v1.PoolMember
+	20, // 6: weir.v1.SyncMuxResponse.tasks:type_name -> weir.v1.NodeTask
 	17, // 7: weir.v1.SyncMuxResponse.snat:type_name -> weir.v1.MuxSNAT
 	16, // 8: weir.v1.SyncMuxResponse.snat_removed:type_name -> weir.v1.SNATKey
 	15, // 9: weir.v1.SyncMuxResponse.fastpath_keys:type_name -> weir.v1.FastpathKey
@@ -6090,99 +6242,102 @@ var file_v1_sync_proto_depIdxs = []int32{
 	12, // 13: weir.v1.SyncMuxResponse.prefix_lists:type_name -> weir.v1.MuxPrefixList
 	6,  // 14: weir.v1.SyncMuxResponse.networks:type_name -> weir.v1.MuxNetworks
 	5,  // 15: weir.v1.SyncMuxResponse.backlogs:type_name -> weir.v1.EndpointBacklog
-	66, // 16: weir.v1.EndpointBacklog.endpoint:type_name -> weir.v1.EndpointKey
+	67, // 16: weir.v1.EndpointBacklog.endpoint:type_name -> weir.v1.EndpointKey
 	7,  // 17: weir.v1.MuxNetworks.masters:type_name -> weir.v1.FBTMaster
 	9,  // 18: weir.v1.MuxNetworks.attachments:type_name -> weir.v1.NetworkAttachment
 	8,  // 19: weir.v1.MuxNetworks.attachments_removed:type_name -> weir.v1.AttachmentKey
 	10, // 20: weir.v1.MuxNetworks.hosts:type_name -> weir.v1.MuxHost
 	8,  // 21: weir.v1.NetworkAttachment.key:type_name -> weir.v1.AttachmentKey
-	22, // 22: weir.v1.NodeTask.explain:type_name -> weir.v1.ExplainPacketTask
-	23, // 23: weir.v1.NodeTask.capture:type_name -> weir.v1.CaptureTask
-	21, // 24: weir.v1.NodeTask.connections:type_name -> weir.v1.ListConnectionsTask
-	20, // 25: weir.v1.NodeTask.find_token:type_name -> weir.v1.FindTokenTask
-	66, // 26: weir.v1.FindTokenTask.endpoint:type_name -> weir.v1.EndpointKey
-	67, // 27: weir.v1.CaptureTask.filter:type_name -> weir.v1.CaptureFilter
-	65, // 28: weir.v1.CaptureTask.duration:type_name -> google.protobuf.Duration
-	68, // 29: weir.v1.AnswerTaskRequest.explanation:type_name -> weir.v1.PacketExplanation
-	69, // 30: weir.v1.AnswerTaskRequest.packets:type_name -> weir.v1.CapturedPacket
-	70, // 31: weir.v1.AnswerTaskRequest.connections:type_name -> weir.v1.Connection
-	66, // 32: weir.v1.MuxEndpoint.endpoint:type_name -> weir.v1.EndpointKey
-	27, // 33: weir.v1.MuxEndpoint.backends:type_name -> weir.v1.MuxBackend
-	65, // 34: weir.v1.MuxEndpoint.idle_timeout:type_name -> google.protobuf.Duration
-	71, // 35: weir.v1.MuxEndpoint.fastpath:type_name -> weir.v1.Fastpath
-	72, // 36: weir.v1.MuxEndpoint.limits:type_name -> weir.v1.Limits
-	52, // 37: weir.v1.SyncHostResponse.backends:type_name -> weir.v1.HostBackend
-	53, // 38: weir.v1.SyncHostResponse.removed:type_name -> weir.v1.HostBackendKey
-	40, // 39: weir.v1.SyncHostResponse.snat:type_name -> weir.v1.HostSNAT
-	16, // 40: weir.v1.SyncHostResponse.snat_removed:type_name -> weir.v1.SNATKey
-	15, // 41: weir.v1.SyncHostResponse.fastpath_keys:type_name -> weir.v1.FastpathKey
-	14, // 42: weir.v1.SyncHostResponse.syn_secrets:type_name -> weir.v1.SYNSecret
-	34, // 43: weir.v1.SyncHostResponse.networks:type_name -> weir.v1.HostNetworks
-	19, // 44: weir.v1.SyncHostResponse.tasks:type_name -> weir.v1.NodeTask
-	30, // 45: weir.v1.SyncHostResponse.steered:type_name -> weir.v1.SteeredVIP
-	31, // 46: weir.v1.SteeredVIP.endpoints:type_name -> weir.v1.SteeredEndpoint
-	66, // 47: weir.v1.SteeredVIP.removed:type_name -> weir.v1.EndpointKey
-	66, // 48: weir.v1.SteeredEndpoint.endpoint:type_name -> weir.v1.EndpointKey
-	32, // 49: weir.v1.SteeredEndpoint.backends:type_name -> weir.v1.SteeredBackend
-	33, // 50: weir.v1.SteeredEndpoint.moves:type_name -> weir.v1.BucketMove
-	36, // 51: weir.v1.HostNetworks.keys:type_name -> weir.v1.FBTKey
-	9,  // 52: weir.v1.HostNetworks.attachments:type_name -> weir.v1.NetworkAttachment
-	8,  // 53: weir.v1.HostNetworks.attachments_removed:type_name -> weir.v1.AttachmentKey
-	37, // 54: weir.v1.HostNetworks.hosts:type_name -> weir.v1.NetworkHost
-	38, // 55: weir.v1.HostNetworks.networks:type_name -> weir.v1.HostNetwork
-	35, // 56: weir.v1.HostNetworks.moved:type_name -> weir.v1.ClientMove
-	39, // 57: weir.v1.HostNetwork.ports:type_name -> weir.v1.NetworkPort
-	65, // 58: weir.v1.HostSNAT.idle_timeout:type_name -> google.protobuf.Duration
-	43, // 59: weir.v1.SyncSwitchResponse.entries:type_name -> weir.v1.SwitchEntry
-	44, // 60: weir.v1.SwitchEntry.members:type_name -> weir.v1.SwitchMember
-	73, // 61: weir.v1.ReportSwitchRequest.status:type_name -> weir.v1.SwitchStatus
-	74, // 62: weir.v1.ReportSwitchRequest.refused:type_name -> weir.v1.SwitchRefusal
-	51, // 63: weir.v1.AllocatePortsResponse.allocation:type_name -> weir.v1.PortAllocation
-	51, // 64: weir.v1.ReleasePortsResponse.allocation:type_name -> weir.v1.PortAllocation
-	66, // 65: weir.v1.HostBackend.endpoint:type_name -> weir.v1.EndpointKey
-	75, // 66: weir.v1.HostBackend.health_check:type_name -> weir.v1.HealthCheck
-	65, // 67: weir.v1.HostBackend.idle_timeout:type_name -> google.protobuf.Duration
-	66, // 68: weir.v1.HostBackendKey.endpoint:type_name -> weir.v1.EndpointKey
-	76, // 69: weir.v1.ReportMuxRequest.rejection:type_name -> weir.v1.Rejection
-	77, // 70: weir.v1.ReportMuxRequest.status:type_name -> weir.v1.MuxStatus
-	55, // 71: weir.v1.ReportMuxRequest.events:type_name -> weir.v1.MuxEvent
-	66, // 72: weir.v1.MuxEvent.endpoint:type_name -> weir.v1.EndpointKey
-	76, // 73: weir.v1.ReportHostRequest.rejection:type_name -> weir.v1.Rejection
-	78, // 74: weir.v1.ReportHostRequest.status:type_name -> weir.v1.HostStatus
-	62, // 75: weir.v1.ReportHostRequest.health:type_name -> weir.v1.BackendHealth
-	61, // 76: weir.v1.ReportHostRequest.sessions:type_name -> weir.v1.BackendSessions
-	55, // 77: weir.v1.ReportHostRequest.events:type_name -> weir.v1.MuxEvent
-	60, // 78: weir.v1.ReportHostRequest.traffic:type_name -> weir.v1.TrafficRow
-	66, // 79: weir.v1.BackendSessions.endpoint:type_name -> weir.v1.EndpointKey
-	66, // 80: weir.v1.BackendHealth.endpoint:type_name -> weir.v1.EndpointKey
-	64, // 81: weir.v1.ReportHostResponse.racks:type_name -> weir.v1.RackPrefixes
-	0,  // 82: weir.v1.SyncService.SyncMux:input_type -> weir.v1.SyncMuxRequest
-	1,  // 83: weir.v1.SyncService.RenewNeighbors:input_type -> weir.v1.RenewNeighborsRequest
-	28, // 84: weir.v1.SyncService.SyncHost:input_type -> weir.v1.SyncHostRequest
-	54, // 85: weir.v1.SyncService.ReportMux:input_type -> weir.v1.ReportMuxRequest
-	57, // 86: weir.v1.SyncService.AcknowledgeMux:input_type -> weir.v1.AcknowledgeMuxRequest
-	59, // 87: weir.v1.SyncService.ReportHost:input_type -> weir.v1.ReportHostRequest
-	41, // 88: weir.v1.SyncService.SyncSwitch:input_type -> weir.v1.SyncSwitchRequest
-	45, // 89: weir.v1.SyncService.ReportSwitch:input_type -> weir.v1.ReportSwitchRequest
-	24, // 90: weir.v1.SyncService.AnswerTask:input_type -> weir.v1.AnswerTaskRequest
-	47, // 91: weir.v1.SyncService.AllocatePorts:input_type -> weir.v1.AllocatePortsRequest
-	49, // 92: weir.v1.SyncService.ReleasePorts:input_type -> weir.v1.ReleasePortsRequest
-	4,  // 93: weir.v1.SyncService.SyncMux:output_type -> weir.v1.SyncMuxResponse
-	2,  // 94: weir.v1.SyncService.RenewNeighbors:output_type -> weir.v1.RenewNeighborsResponse
-	29, // 95: weir.v1.SyncService.SyncHost:output_type -> weir.v1.SyncHostResponse
-	56, // 96: weir.v1.SyncService.ReportMux:output_type -> weir.v1.ReportMuxResponse
-	58, // 97: weir.v1.SyncService.AcknowledgeMux:output_type -> weir.v1.AcknowledgeMuxResponse
-	63, // 98: weir.v1.SyncService.ReportHost:output_type -> weir.v1.ReportHostResponse
-	42, // 99: weir.v1.SyncService.SyncSwitch:output_type -> weir.v1.SyncSwitchResponse
-	46, // 100: weir.v1.SyncService.ReportSwitch:output_type -> weir.v1.ReportSwitchResponse
-	25, // 101: weir.v1.SyncService.AnswerTask:output_type -> weir.v1.AnswerTaskResponse
-	48, // 102: weir.v1.SyncService.AllocatePorts:output_type -> weir.v1.AllocatePortsResponse
-	50, // 103: weir.v1.SyncService.ReleasePorts:output_type -> weir.v1.ReleasePortsResponse
-	93, // [93:104] is the sub-list for method output_type
-	82, // [82:93] is the sub-list for method input_type
-	82, // [82:82] is the sub-list for extension type_name
-	82, // [82:82] is the sub-list for extension extendee
-	0,  // [0:82] is the sub-list for field type_name
+	18, // 22: weir.v1.MuxSNAT.delta:type_name -> weir.v1.RangesDelta
+	23, // 23: weir.v1.NodeTask.explain:type_name -> weir.v1.ExplainPacketTask
+	24, // 24: weir.v1.NodeTask.capture:type_name -> weir.v1.CaptureTask
+	22, // 25: weir.v1.NodeTask.connections:type_name -> weir.v1.ListConnectionsTask
+	21, // 26: weir.v1.NodeTask.find_token:type_name -> weir.v1.FindTokenTask
+	67, // 27: weir.v1.FindTokenTask.endpoint:type_name -> weir.v1.EndpointKey
+	68, // 28: weir.v1.CaptureTask.filter:type_name -> weir.v1.CaptureFilter
+	66, // 29: weir.v1.CaptureTask.duration:type_name -> google.protobuf.Duration
+	69, // 30: weir.v1.AnswerTaskRequest.explanation:type_name -> weir.v1.PacketExplanation
+	70, // 31: weir.v1.AnswerTaskRequest.packets:type_name -> weir.v1.CapturedPacket
+	71, // 32: weir.v1.AnswerTaskRequest.connections:type_name -> weir.v1.Connection
+	67, // 33: weir.v1.MuxEndpoint.endpoint:type_name -> weir.v1.EndpointKey
+	28, // 34: weir.v1.MuxEndpoint.backends:type_name -> weir.v1.MuxBackend
+	66, // 35: weir.v1.MuxEndpoint.idle_timeout:type_name -> google.protobuf.Duration
+	72, // 36: weir.v1.MuxEndpoint.fastpath:type_name -> weir.v1.Fastpath
+	73, // 37: weir.v1.MuxEndpoint.limits:type_name -> weir.v1.Limits
+	53, // 38: weir.v1.SyncHostResponse.backends:type_name -> weir.v1.HostBackend
+	54, // 39: weir.v1.SyncHostResponse.removed:type_name -> weir.v1.HostBackendKey
+	41, // 40: weir.v1.SyncHostResponse.snat:type_name -> weir.v1.HostSNAT
+	16, // 41: weir.v1.SyncHostResponse.snat_removed:type_name -> weir.v1.SNATKey
+	15, // 42: weir.v1.SyncHostResponse.fastpath_keys:type_name -> weir.v1.FastpathKey
+	14, // 43: weir.v1.SyncHostResponse.syn_secrets:type_name -> weir.v1.SYNSecret
+	35, // 44: weir.v1.SyncHostResponse.networks:type_name -> weir.v1.HostNetworks
+	20, // 45: weir.v1.SyncHostResponse.tasks:type_name -> weir.v1.NodeTask
+	31, // 46: weir.v1.SyncHostResponse.steered:type_name -> weir.v1.SteeredVIP
+	32, // 47: weir.v1.SteeredVIP.endpoints:type_name -> weir.v1.SteeredEndpoint
+	67, // 48: weir.v1.SteeredVIP.removed:type_name -> weir.v1.EndpointKey
+	67, // 49: weir.v1.SteeredEndpoint.endpoint:type_name -> weir.v1.EndpointKey
+	33, // 50: weir.v1.SteeredEndpoint.backends:type_name -> weir.v1.SteeredBackend
+	34, // 51: weir.v1.SteeredEndpoint.moves:type_name -> weir.v1.BucketMove
+	37, // 52: weir.v1.HostNetworks.keys:type_name -> weir.v1.FBTKey
+	9,  // 53: weir.v1.HostNetworks.attachments:type_name -> weir.v1.NetworkAttachment
+	8,  // 54: weir.v1.HostNetworks.attachments_removed:type_name -> weir.v1.AttachmentKey
+	38, // 55: weir.v1.HostNetworks.hosts:type_name -> weir.v1.NetworkHost
+	39, // 56: weir.v1.HostNetworks.networks:type_name -> weir.v1.HostNetwork
+	36, // 57: weir.v1.HostNetworks.moved:type_name -> weir.v1.ClientMove
+	40, // 58: weir.v1.HostNetwork.ports:type_name -> weir.v1.NetworkPort
+	66, // 59: weir.v1.HostSNAT.idle_timeout:type_name -> google.protobuf.Duration
+	18, // 60: weir.v1.HostSNAT.delta:type_name -> weir.v1.RangesDelta
+	44, // 61: weir.v1.SyncSwitchResponse.entries:type_name -> weir.v1.SwitchEntry
+	45, // 62: weir.v1.SwitchEntry.members:type_name -> weir.v1.SwitchMember
+	74, // 63: weir.v1.ReportSwitchRequest.status:type_name -> weir.v1.SwitchStatus
+	75, // 64: weir.v1.ReportSwitchRequest.refused:type_name -> weir.v1.SwitchRefusal
+	52, // 65: weir.v1.AllocatePortsResponse.allocation:type_name -> weir.v1.PortAllocation
+	52, // 66: weir.v1.ReleasePortsResponse.allocation:type_name -> weir.v1.PortAllocation
+	18, // 67: weir.v1.PortAllocation.delta:type_name -> weir.v1.RangesDelta
+	67, // 68: weir.v1.HostBackend.endpoint:type_name -> weir.v1.EndpointKey
+	76, // 69: weir.v1.HostBackend.health_check:type_name -> weir.v1.HealthCheck
+	66, // 70: weir.v1.HostBackend.idle_timeout:type_name -> google.protobuf.Duration
+	67, // 71: weir.v1.HostBackendKey.endpoint:type_name -> weir.v1.EndpointKey
+	77, // 72: weir.v1.ReportMuxRequest.rejection:type_name -> weir.v1.Rejection
+	78, // 73: weir.v1.ReportMuxRequest.status:type_name -> weir.v1.MuxStatus
+	56, // 74: weir.v1.ReportMuxRequest.events:type_name -> weir.v1.MuxEvent
+	67, // 75: weir.v1.MuxEvent.endpoint:type_name -> weir.v1.EndpointKey
+	77, // 76: weir.v1.ReportHostRequest.rejection:type_name -> weir.v1.Rejection
+	79, // 77: weir.v1.ReportHostRequest.status:type_name -> weir.v1.HostStatus
+	63, // 78: weir.v1.ReportHostRequest.health:type_name -> weir.v1.BackendHealth
+	62, // 79: weir.v1.ReportHostRequest.sessions:type_name -> weir.v1.BackendSessions
+	56, // 80: weir.v1.ReportHostRequest.events:type_name -> weir.v1.MuxEvent
+	61, // 81: weir.v1.ReportHostRequest.traffic:type_name -> weir.v1.TrafficRow
+	67, // 82: weir.v1.BackendSessions.endpoint:type_name -> weir.v1.EndpointKey
+	67, // 83: weir.v1.BackendHealth.endpoint:type_name -> weir.v1.EndpointKey
+	65, // 84: weir.v1.ReportHostResponse.racks:type_name -> weir.v1.RackPrefixes
+	0,  // 85: weir.v1.SyncService.SyncMux:input_type -> weir.v1.SyncMuxRequest
+	1,  // 86: weir.v1.SyncService.RenewNeighbors:input_type -> weir.v1.RenewNeighborsRequest
+	29, // 87: weir.v1.SyncService.SyncHost:input_type -> weir.v1.SyncHostRequest
+	55, // 88: weir.v1.SyncService.ReportMux:input_type -> weir.v1.ReportMuxRequest
+	58, // 89: weir.v1.SyncService.AcknowledgeMux:input_type -> weir.v1.AcknowledgeMuxRequest
+	60, // 90: weir.v1.SyncService.ReportHost:input_type -> weir.v1.ReportHostRequest
+	42, // 91: weir.v1.SyncService.SyncSwitch:input_type -> weir.v1.SyncSwitchRequest
+	46, // 92: weir.v1.SyncService.ReportSwitch:input_type -> weir.v1.ReportSwitchRequest
+	25, // 93: weir.v1.SyncService.AnswerTask:input_type -> weir.v1.AnswerTaskRequest
+	48, // 94: weir.v1.SyncService.AllocatePorts:input_type -> weir.v1.AllocatePortsRequest
+	50, // 95: weir.v1.SyncService.ReleasePorts:input_type -> weir.v1.ReleasePortsRequest
+	4,  // 96: weir.v1.SyncService.SyncMux:output_type -> weir.v1.SyncMuxResponse
+	2,  // 97: weir.v1.SyncService.RenewNeighbors:output_type -> weir.v1.RenewNeighborsResponse
+	30, // 98: weir.v1.SyncService.SyncHost:output_type -> weir.v1.SyncHostResponse
+	57, // 99: weir.v1.SyncService.ReportMux:output_type -> weir.v1.ReportMuxResponse
+	59, // 100: weir.v1.SyncService.AcknowledgeMux:output_type -> weir.v1.AcknowledgeMuxResponse
+	64, // 101: weir.v1.SyncService.ReportHost:output_type -> weir.v1.ReportHostResponse
+	43, // 102: weir.v1.SyncService.SyncSwitch:output_type -> weir.v1.SyncSwitchResponse
+	47, // 103: weir.v1.SyncService.ReportSwitch:output_type -> weir.v1.ReportSwitchResponse
+	26, // 104: weir.v1.SyncService.AnswerTask:output_type -> weir.v1.AnswerTaskResponse
+	49, // 105: weir.v1.SyncService.AllocatePorts:output_type -> weir.v1.AllocatePortsResponse
+	51, // 106: weir.v1.SyncService.ReleasePorts:output_type -> weir.v1.ReleasePortsResponse
+	96, // [96:107] is the sub-list for method output_type
+	85, // [85:96] is the sub-list for method input_type
+	85, // [85:85] is the sub-list for extension type_name
+	85, // [85:85] is the sub-list for extension extendee
+	0,  // [0:85] is the sub-list for field type_name
 }
 
 func init() { file_v1_sync_proto_init() }
@@ -6191,7 +6346,7 @@ func file_v1_sync_proto_init() {
 		return
 	}
 	file_v1_resource_proto_init()
-	file_v1_sync_proto_msgTypes[19].OneofWrappers = []any{
+	file_v1_sync_proto_msgTypes[20].OneofWrappers = []any{
 		(*NodeTask_Explain)(nil),
 		(*NodeTask_Capture)(nil),
 		(*NodeTask_Cancel)(nil),
@@ -6204,7 +6359,7 @@ func file_v1_sync_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_sync_proto_rawDesc), len(file_v1_sync_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   65,
+			NumMessages:   66,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

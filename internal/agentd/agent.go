@@ -133,6 +133,7 @@ type Agent struct {
 	checks    *healthcheck.Checks
 	reports   *reports
 	ports     *snat.Ports
+	portLists wire.PortLists // of the stream alone
 	stream    *telemetry.Stream
 	fastpath  *fastpath.Controller  // nil: there is none
 	multipath *multipath.Controller // likewise
@@ -207,7 +208,8 @@ func (a *Agent) Run(ctx context.Context) error {
 // open opens a stream, which registers the host.
 func (a *Agent) open(ctx context.Context) (*connect.ServerStreamForClient[weirv1.SyncHostResponse], error) {
 	a.stream.Opens()
-	request := &weirv1.SyncHostRequest{Name: a.config.Name, Version: a.config.Version, Multipath: a.multipath != nil, PortBlocks: a.config.Ports.Datapath != nil}
+	a.portLists = wire.PortLists{}
+	request := &weirv1.SyncHostRequest{Name: a.config.Name, Version: a.config.Version, Multipath: a.multipath != nil, PortBlocks: a.config.Ports.Datapath != nil, SnatDeltas: true}
 	for _, address := range a.config.Addresses {
 		request.Addresses = append(request.Addresses, address.String())
 	}
@@ -220,6 +222,9 @@ func (a *Agent) apply(message *weirv1.SyncHostResponse) error {
 	if tasks := message.GetTasks(); len(tasks) > 0 { // it holds nothing else
 		a.asks.enqueue(tasks)
 		return nil
+	}
+	if err := a.portLists.CompleteHost(message); err != nil {
+		return fmt.Errorf("read port ranges of generation %d, whole lists are needed: %w", message.GetGeneration(), err)
 	}
 	update, err := wire.HostUpdateFromProto(message)
 	if err == nil {

@@ -10,6 +10,7 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/snat"
 	"github.com/weirlb/weir/internal/wire"
 )
 
@@ -110,6 +111,29 @@ func TestUnreadableMessageBreaksTheStream(t *testing.T) {
 	<-b.manager.hello
 	b.manager.updates <- snapshot(7, unchecked(2))
 	b.manager.await(t, "generation 7", runs(7))
+}
+
+// A host that is told what differs from another list than it has asks for whole lists by a stream that begins.
+func TestADeltaOfAnotherListBreaksTheStream(t *testing.T) {
+	b := newBench(t, nil)
+	b.manager.updates <- snapshot(5, unchecked(1))
+	if !(<-b.manager.hello).GetSnatDeltas() {
+		t.Error("it does not say that it takes deltas")
+	}
+	b.manager.await(t, "generation 5", runs(5))
+	key := model.SNATKey{VIP: netip.MustParseAddr("203.0.113.20"), Address: netip.MustParseAddr("10.3.1.11")}
+	b.manager.updates <- wire.HostUpdate{
+		Generation: 6, Muxes: muxes, SNAT: []model.HostSNAT{{Key: key, Tunnel: key.Address, Ranges: []model.Range{100, 101}, Written: 6}},
+		SNATBefore: map[model.SNATKey]snat.List{key: {Written: 3, Ranges: []model.Range{100}}},
+	}
+	<-b.manager.hello
+	b.manager.updates <- snapshot(7, unchecked(1))
+	b.manager.await(t, "generation 7", func(r *weirv1.ReportHostRequest) bool {
+		if r.GetRejection() != nil {
+			t.Errorf("it rejects %v", r.GetRejection())
+		}
+		return r.GetGeneration() == 7
+	})
 }
 
 func TestHealthIsToldOnChangeAndWholeOnEachStream(t *testing.T) {

@@ -46,6 +46,7 @@ type fakeMux struct {
 	pressures  []*weirv1.VIPPressure // that it reports
 	lists      map[string]model.PrefixSet
 	chunks     wire.PrefixChunks // of the stream alone
+	portLists  wire.PortLists    // likewise
 	pieces     int               // messages of chunks alone
 	sent       int               // chunks that came with updates
 	moved      int               // buckets that named another backend too, when they were most
@@ -67,11 +68,19 @@ func startMux(t *testing.T, url, name, address string, change ...func(*fakeMux))
 		m.mu.Lock()
 		joins := m.messages == 0
 		m.mu.Unlock()
+		m.portLists = wire.PortLists{}
 		return m.client.SyncMux(ctx, &weirv1.SyncMuxRequest{
-			Name: name, Addresses: []string{address}, Version: "test", Joins: joins, PrefixChunks: m.chunks.IDs(),
+			Name: name, Addresses: []string{address}, Version: "test", Joins: joins, PrefixChunks: m.chunks.IDs(), SnatDeltas: true,
 		})
 	}, m.apply)
 	return m
+}
+
+func (m *fakeMux) read(p *weirv1.SyncMuxResponse) (wire.MuxUpdate, error) {
+	if err := m.portLists.CompleteMux(p); err != nil {
+		return wire.MuxUpdate{}, err
+	}
+	return wire.MuxUpdateFromProto(p, &m.chunks)
 }
 
 func (m *fakeMux) apply(p *weirv1.SyncMuxResponse) error {
@@ -82,7 +91,7 @@ func (m *fakeMux) apply(p *weirv1.SyncMuxResponse) error {
 		m.pieces++
 		return err
 	}
-	u, err := wire.MuxUpdateFromProto(p, &m.chunks)
+	u, err := m.read(p)
 	if err != nil {
 		return err
 	}
@@ -247,8 +256,9 @@ func (m *fakeMux) String() string {
 
 // fakeHost follows a manager as weir-agent does.
 type fakeHost struct {
-	name   string
-	client *rpc.Client
+	name      string
+	client    *rpc.Client
+	portLists wire.PortLists // of the stream alone
 
 	mu         sync.Mutex
 	generation model.Generation
@@ -286,7 +296,9 @@ func startBlockHost(t *testing.T, url, name string, addresses ...string) *fakeHo
 
 func startHostAs(t *testing.T, url string, request *weirv1.SyncHostRequest, has map[model.SNATKey]model.HostSNAT) *fakeHost {
 	h := &fakeHost{name: request.GetName(), client: dial(t, url), backends: map[model.HostBackendKey]model.HostBackend{}, snat: has}
+	request.SnatDeltas = true
 	goFollow(t, h.name, func(ctx context.Context) (*connect.ServerStreamForClient[weirv1.SyncHostResponse], error) {
+		h.portLists = wire.PortLists{}
 		return h.client.SyncHost(ctx, request)
 	}, h.apply)
 	return h
@@ -295,6 +307,9 @@ func startHostAs(t *testing.T, url string, request *weirv1.SyncHostRequest, has 
 func (h *fakeHost) apply(p *weirv1.SyncHostResponse) error {
 	if len(p.GetTasks()) > 0 { // they come by themselves
 		return h.answer(p.GetTasks())
+	}
+	if err := h.portLists.CompleteHost(p); err != nil {
+		return err
 	}
 	u, err := wire.HostUpdateFromProto(p)
 	if err != nil {

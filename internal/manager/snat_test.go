@@ -14,6 +14,7 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/snat"
 	"github.com/weirlb/weir/internal/wire"
 )
 
@@ -64,6 +65,57 @@ func allocate(t *testing.T, client *rpc.Client, host string, key model.SNATKey, 
 		t.Errorf("answered %v: %v", r, err)
 	}
 	return ranges, nil
+}
+
+// A host that names the list that it has is answered what differs from it, at a grant and a release; one that names another,
+// or none, the whole list.
+func TestAnswersTellWhatDiffersFromTheHostsList(t *testing.T) {
+	url, _, _ := leaving(t)
+	client := dial(t, url)
+	ask := func(has uint64) *weirv1.PortAllocation {
+		r, err := client.AllocatePorts(t.Context(), &weirv1.AllocatePortsRequest{
+			Name: "host1", Vip: firstSNATClient.VIP.String(), Address: firstSNATClient.Address.String(), Ports: 8, Has: has,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.GetAllocation()
+	}
+	read := func(what string, a *weirv1.PortAllocation, before snat.List, isDelta bool) snat.List {
+		t.Helper()
+		list, err := wire.PortAllocationFromProto(a, before)
+		if err != nil || list.Written == 0 || (a.GetDelta() != nil) != isDelta {
+			t.Fatalf("%s: answered %v, which is %v: %v", what, a, list, err)
+		}
+		return list
+	}
+	first := read("without a list", ask(0), snat.List{}, false)
+	second := read("with its list", ask(first.Digest()), first, true)
+	third := read("with one of before", ask(first.Digest()), snat.List{}, false)
+	for _, r := range slices.Concat(first.Ranges, second.Ranges) {
+		if !slices.Contains(second.Ranges, r) || !slices.Contains(third.Ranges, r) {
+			t.Errorf("range %d is lost: %v, %v, %v", r, first, second, third)
+		}
+	}
+	release := &weirv1.ReleasePortsRequest{
+		Name: "host1", Vip: firstSNATClient.VIP.String(), Address: firstSNATClient.Address.String(),
+		Ranges: wire.RangesToProto(third.Ranges[:1]), Has: third.Digest(),
+	}
+	released, err := client.ReleasePorts(t.Context(), release)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fourth := read("at a release", released.GetAllocation(), third, true)
+	if !slices.Equal(fourth.Ranges, third.Ranges[1:]) {
+		t.Errorf("%v is left of %v", fourth, third)
+	}
+	again, err := client.ReleasePorts(t.Context(), release) // the answer was lost
+	if err != nil {
+		t.Fatal(err)
+	}
+	if fifth := read("at a release that was made", again.GetAllocation(), snat.List{}, false); !slices.Equal(fifth.Ranges, fourth.Ranges) {
+		t.Errorf("%v is left of %v", fifth, fourth)
+	}
 }
 
 func TestPortsAreKnownToMuxesBeforeTheyAreUsed(t *testing.T) {

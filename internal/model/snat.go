@@ -131,9 +131,11 @@ type MuxSNAT struct {
 	Ranges []Range    // in order; there may be none
 	Tenant string
 	Ping   bool // of the VIP: answer echo requests
+	// Written is the generation at which Ranges last changed, for deltas; 0: never, or a manager does not say.
+	Written Generation
 }
 
-// Equal says whether both are the same.
+// Equal says whether both are the same to packets.
 func (s MuxSNAT) Equal(other MuxSNAT) bool {
 	return s.Key == other.Key && s.Tunnel == other.Tunnel && s.Tenant == other.Tenant && s.Ping == other.Ping &&
 		slices.Equal(s.Ranges, other.Ranges)

@@ -146,6 +146,7 @@ type Mux struct {
 	loads   *fairdrop.Watcher
 	stream  *telemetry.Stream
 	chunks  wire.PrefixChunks                  // of the stream alone
+	ports   wire.PortLists                     // likewise
 	cut     atomic.Pointer[context.CancelFunc] // ends the stream
 }
 
@@ -284,40 +285,47 @@ func (m *Mux) drain(ctx context.Context) {
 
 // follow applies the manager's stream to the tables.
 func (m *Mux) follow(ctx context.Context) error {
-	return rpc.Follow(ctx, m.config.Log, "mux", m.open, func(message *weirv1.SyncMuxResponse) error {
-		m.stream.Message()
-		m.tasks.Enqueue(message.GetTasks())
-		alone, err := m.chunks.Take(message)
-		if err != nil {
-			return err
-		}
-		if alone || tasksAlone(message) {
-			return nil
-		}
-		if message.GetSnapshot() {
-			m.acks.reconnect.Store(true)
-			defer m.reports.wake.Set()
-		}
-		defer m.acks.wake.Set()
-		update, err := wire.MuxUpdateFromProto(message, &m.chunks)
-		if err != nil {
-			err = fmt.Errorf("read the tables of generation %d: %w", message.GetGeneration(), err)
-			m.state.Reject(model.Generation(message.GetGeneration()), err)
-			return err
-		}
-		began := time.Now()
-		ctx, _, ended := m.config.Telemetry.Follow(ctx, "apply", began, message.GetTraceParents(),
-			attribute.Int64("weir.generation", int64(update.Generation)))
-		err = errors.Join(m.floods.SetSecrets(update.SYNSecrets), m.state.Apply(ctx, update))
-		if err == nil {
-			m.floods.SetBacklogs(update.Backlogs)
-			m.config.Redirector.Update(update)
-			m.chunks.Applied(update)
-		}
-		ended(err)
-		m.stream.Applied(time.Since(began), err)
+	return rpc.Follow(ctx, m.config.Log, "mux", m.open, func(message *weirv1.SyncMuxResponse) error { return m.apply(ctx, message) })
+}
+
+// apply applies one message of the stream. After an error the stream must begin with a snapshot.
+func (m *Mux) apply(ctx context.Context, message *weirv1.SyncMuxResponse) error {
+	m.stream.Message()
+	m.tasks.Enqueue(message.GetTasks())
+	alone, err := m.chunks.Take(message)
+	if err != nil {
 		return err
-	})
+	}
+	if alone || tasksAlone(message) {
+		return nil
+	}
+	if message.GetSnapshot() {
+		m.acks.reconnect.Store(true)
+		defer m.reports.wake.Set()
+	}
+	defer m.acks.wake.Set()
+	// Not a rejection: that counts as an answer, after which hosts use ports.
+	if err := m.ports.CompleteMux(message); err != nil {
+		return fmt.Errorf("read port ranges of generation %d, whole lists are needed: %w", message.GetGeneration(), err)
+	}
+	update, err := wire.MuxUpdateFromProto(message, &m.chunks)
+	if err != nil {
+		err = fmt.Errorf("read the tables of generation %d: %w", message.GetGeneration(), err)
+		m.state.Reject(model.Generation(message.GetGeneration()), err)
+		return err
+	}
+	began := time.Now()
+	ctx, _, ended := m.config.Telemetry.Follow(ctx, "apply", began, message.GetTraceParents(),
+		attribute.Int64("weir.generation", int64(update.Generation)))
+	err = errors.Join(m.floods.SetSecrets(update.SYNSecrets), m.state.Apply(ctx, update))
+	if err == nil {
+		m.floods.SetBacklogs(update.Backlogs)
+		m.config.Redirector.Update(update)
+		m.chunks.Applied(update)
+	}
+	ended(err)
+	m.stream.Applied(time.Since(began), err)
+	return err
 }
 
 // tasksAlone says whether the message changes no table.
@@ -345,11 +353,12 @@ func (m *Mux) sweep(ctx context.Context) error {
 // open begins a stream, by which the manager learns of the mux.
 func (m *Mux) open(ctx context.Context) (*connect.ServerStreamForClient[weirv1.SyncMuxResponse], error) {
 	m.stream.Opens()
+	m.ports = wire.PortLists{}
 	ctx, cut := context.WithCancel(ctx)
 	m.cut.Store(&cut) // before the MAC is read
 	mac := m.state.MAC()
 	return m.config.Manager.SyncMux(ctx, &weirv1.SyncMuxRequest{
-		Name: m.config.Name, Version: m.config.Version, Joins: m.state.Joins(), PrefixChunks: m.chunks.IDs(),
+		Name: m.config.Name, Version: m.config.Version, Joins: m.state.Joins(), PrefixChunks: m.chunks.IDs(), SnatDeltas: true,
 		NeighborPrefixes: compile.PrefixTexts(m.config.NeighborPrefixes), Mac: net.HardwareAddr(mac[:]).String(),
 		Addresses: m.config.Settings.Sources(), NatPrefixes: compile.PrefixTexts(m.config.NATPrefixes), Aggregates: compile.PrefixTexts(m.config.Aggregates),
 	})

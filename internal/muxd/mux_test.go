@@ -1,6 +1,7 @@
 package muxd
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"testing"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/netlink"
 )
 
@@ -100,16 +102,58 @@ func TestTasksAloneChangeNoTable(t *testing.T) {
 	}
 }
 
+// A mux that is told what differs from another list than it has changes nothing, and asks for whole lists by a stream that
+// begins: that is no answer, so hosts do not use the ports yet.
+func TestAMuxAsksForWholeLists(t *testing.T) {
+	b := newBench(t, false, nil)
+	told := func(generation uint64, isSnapshot bool, snat *weirv1.MuxSNAT) error {
+		snat.Vip, snat.Address, snat.Tunnel, snat.Written = "203.0.113.20", "10.1.0.2", "10.1.0.2", generation
+		return b.mux.apply(t.Context(), &weirv1.SyncMuxResponse{
+			Generation: generation, Snapshot: isSnapshot, HashKey: bytes.Repeat([]byte{1}, 40), Snat: []*weirv1.MuxSNAT{snat},
+		})
+	}
+	for _, step := range []struct {
+		opens, isSnapshot bool
+		generation        uint64
+		snat              *weirv1.MuxSNAT
+		refused           bool
+	}{
+		{true, true, 5, &weirv1.MuxSNAT{Ranges: []uint32{100, 101}}, false},
+		{false, false, 7, &weirv1.MuxSNAT{Delta: &weirv1.RangesDelta{After: 5, Added: []uint32{102}}}, false},
+		{false, false, 8, &weirv1.MuxSNAT{Delta: &weirv1.RangesDelta{After: 6, Added: []uint32{103}}}, true},
+		{true, true, 8, &weirv1.MuxSNAT{Ranges: []uint32{100, 101, 103}}, false},
+		{true, false, 9, &weirv1.MuxSNAT{Delta: &weirv1.RangesDelta{After: 8, Added: []uint32{104}}}, true}, // a stream begins
+	} {
+		if step.opens && !b.openStream().GetSnatDeltas() {
+			t.Error("it does not say that it takes deltas")
+		}
+		runs, _, _ := b.mux.state.Generations()
+		err := told(step.generation, step.isSnapshot, step.snat)
+		if step.refused != (err != nil) || step.refused && !strings.Contains(err.Error(), "snat[0].delta.after") {
+			t.Errorf("generation %d: %v", step.generation, err)
+		}
+		if !step.refused {
+			runs = model.Generation(step.generation)
+		}
+		if now, _, rejected := b.mux.state.Generations(); now != runs || rejected != nil {
+			t.Errorf("after generation %d it runs %d and rejected %v", step.generation, now, rejected)
+		}
+	}
+}
+
+// openStream opens a stream of the mux, and is what it asks for.
+func (b *bench) openStream() *weirv1.SyncMuxRequest {
+	_, _ = b.mux.open(b.t.Context()) // the manager is away
+	return b.manager.opened[len(b.manager.opened)-1]
+}
+
 // A mux that answers ARP registers anew when its interface has another MAC: other muxes know it by that.
 func TestAMuxRegistersItsMAC(t *testing.T) {
 	b := newBench(t, false, func(c *Config) {
 		c.NeighborPrefixes, c.Leases = []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}, noLeases{}
 		c.Settings.MAC = [6]byte{2, 0, 0, 0, 0, 1}
 	})
-	open := func() string {
-		_, _ = b.mux.open(t.Context()) // the manager is away
-		return b.manager.opened[len(b.manager.opened)-1].GetMac()
-	}
+	open := func() string { return b.openStream().GetMac() }
 	if mac := open(); mac != "02:00:00:00:00:01" {
 		t.Errorf("it registers %s", mac)
 	}

@@ -32,7 +32,7 @@ func (n *Service) SyncMux(
 	defer closed()
 	asked, endTasks := n.OpenTasks(node.Name)
 	defer endTasks()
-	feed, ended := n.Hub.OpenMux(node.Name, r.GetJoins(), r.GetPrefixChunks())
+	feed, ended := n.Hub.OpenMux(node.Name, r.GetJoins(), r.GetPrefixChunks(), r.GetSnatDeltas())
 	defer ended()
 	ask := func(task *weirv1.NodeTask) error {
 		return stream.Send(&weirv1.SyncMuxResponse{Generation: uint64(feed.Sent()), Tasks: []*weirv1.NodeTask{task}})
@@ -70,7 +70,7 @@ func (n *Service) SyncHost(
 	defer closed()
 	asked, endTasks := n.OpenTasks(node.Name)
 	defer endTasks()
-	feed, ended := n.Hub.OpenHost(node.Name)
+	feed, ended := n.Hub.OpenHost(node.Name, r.GetSnatDeltas())
 	defer ended()
 	ask := func(task *weirv1.NodeTask) error {
 		return stream.Send(&weirv1.SyncHostResponse{Tasks: []*weirv1.NodeTask{task}})

@@ -16,8 +16,11 @@ func Digest(vip, tunnel netip.Addr, ranges ...model.Range) uint64 {
 		b := a.As16()
 		h.Write(b[:])
 	}
-	base := h.Sum64()
-	var sum uint64
+	return sumRanges(h.Sum64(), ranges)
+}
+
+// sumRanges sums up ranges, and nothing to 0, in a way of its own for each base.
+func sumRanges(base uint64, ranges []model.Range) (sum uint64) {
 	for _, r := range ranges {
 		sum ^= mix(base + uint64(r)*0x9e3779b97f4a7c15)
 	}

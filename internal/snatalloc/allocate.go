@@ -218,7 +218,7 @@ func (a *Allocator) allocatePorts(ctx context.Context, r *weirv1.AllocatePortsRe
 	ctx, cancel := context.WithTimeout(ctx, allocateTimeout)
 	defer cancel()
 	var given []model.Range
-	asked, taken := time.Now(), time.Time{}
+	before, asked, taken := snat.List{}, time.Now(), time.Time{}
 	_, err = a.Store.UpdateAs(ctx, store.Ports, func(s *store.State) (store.Change, error) {
 		taken = time.Now()
 		vip, err := clientOf(s, r.GetName(), key)
@@ -229,8 +229,8 @@ func (a *Allocator) allocatePorts(ctx context.Context, r *weirv1.AllocatePortsRe
 		if err != nil {
 			return store.Change{}, err
 		}
-		var next snatport.Allocation
-		next, given = s.AllocatePorts(key, n, model.Range(rand.IntN(snat.Ranges)))
+		next, ranges := s.AllocatePorts(key, n, model.Range(rand.IntN(snat.Ranges)))
+		given, before = ranges, listOf(s, key)
 		return store.Change{Ports: map[model.SNATKey]snatport.Allocation{key: next}}, nil
 	})
 	if err != nil {
@@ -239,7 +239,7 @@ func (a *Allocator) allocatePorts(ctx context.Context, r *weirv1.AllocatePortsRe
 	}
 	gave = len(given)
 	written := time.Now()
-	now, err := a.allocation(ctx, key)
+	now, err := a.allocation(ctx, key, before, r.GetHas())
 	if err != nil {
 		return nil, err
 	}
@@ -250,19 +250,27 @@ func (a *Allocator) allocatePorts(ctx context.Context, r *weirv1.AllocatePortsRe
 	return &weirv1.AllocatePortsResponse{Allocation: now, Given: wire.RangesToProto(given)}, nil
 }
 
-// allocation returns what the State has of a workload, as soon as every healthy mux knows it. While a restore is pending
-// hosts have more than that.
-func (a *Allocator) allocation(ctx context.Context, key model.SNATKey) (*weirv1.PortAllocation, error) {
+// listOf is the list of ranges that a State has of a workload.
+func listOf(s *store.State, key model.SNATKey) snat.List {
+	return snat.List{Written: s.PortsWritten.At(key), Ranges: s.Ports.At(key).Ranges}
+}
+
+// allocation returns what the State has of a workload, as soon as every healthy mux knows it: what differs from the list
+// before, if the host has that. While a restore is pending hosts have more than that.
+func (a *Allocator) allocation(ctx context.Context, key model.SNATKey, before snat.List, has uint64) (*weirv1.PortAllocation, error) {
 	s := a.Store.State()
 	if s.Restored.Pending() {
 		return nil, errRestored()
 	}
-	written := s.PortsWritten.At(key)
-	if err := a.Hub.Await(ctx, written); err != nil {
+	list := listOf(s, key)
+	if err := a.Hub.Await(ctx, list.Written); err != nil {
 		return nil, rpc.RetryAfter(connect.CodeDeadlineExceeded,
 			errors.New("the ports were written, and a mux does not know them yet: they come by the stream"), time.Second)
 	}
-	return &weirv1.PortAllocation{Ranges: wire.RangesToProto(s.Ports.At(key).Ranges), Written: uint64(written)}, nil
+	if has != before.Digest() {
+		before = snat.List{}
+	}
+	return wire.PortAllocationToProto(list, before), nil
 }
 
 // checkQuota says why a workload or a host gets no more ports: it, or its VIP, has no room for more.
@@ -350,7 +358,7 @@ func (a *Allocator) ReleasePorts(ctx context.Context, r *weirv1.ReleasePortsRequ
 	}
 	ctx, cancel := context.WithTimeout(ctx, allocateTimeout)
 	defer cancel()
-	released := 0
+	released, had := 0, snat.List{}
 	_, err = a.Store.UpdateAs(ctx, store.Ports, func(s *store.State) (store.Change, error) {
 		if _, err := clientOf(s, r.GetName(), key); err != nil {
 			return store.Change{}, err
@@ -358,6 +366,7 @@ func (a *Allocator) ReleasePorts(ctx context.Context, r *weirv1.ReleasePortsRequ
 		if s.Restored.Pending() {
 			return store.Change{}, errRestored()
 		}
+		had = listOf(s, key)
 		before := s.Ports.At(key)
 		after := before.Release(ranges, a.Now())
 		if released = len(before.Ranges) - len(after.Ranges); released == 0 {
@@ -369,7 +378,7 @@ func (a *Allocator) ReleasePorts(ctx context.Context, r *weirv1.ReleasePortsRequ
 		return nil, apierr.ToConnect(err)
 	}
 	a.Metrics.released.Add(float64(released * model.RangePorts))
-	now, err := a.allocation(ctx, key)
+	now, err := a.allocation(ctx, key, had, r.GetHas())
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}

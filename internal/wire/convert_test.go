@@ -92,7 +92,7 @@ func TestUpdatesComeBack(t *testing.T) {
 				{Name: "mux2", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/24"), netip.MustParsePrefix("fd09::/64")}},
 			},
 			SNAT: []model.MuxSNAT{{
-				Key: drawSNATKey(t), Tunnel: drawAddr(t, true), Ranges: drawRanges(t), Tenant: "acme", Ping: rapid.Bool().Draw(t, "ping"),
+				Key: drawSNATKey(t), Tunnel: drawAddr(t, true), Ranges: drawRanges(t), Tenant: "acme", Ping: rapid.Bool().Draw(t, "ping"), Written: 7,
 			}},
 			SNATRemoved: []model.SNATKey{drawSNATKey(t)},
 		}
@@ -208,13 +208,13 @@ func TestWhatFromProtoRefuses(t *testing.T) {
 func FuzzFromProto(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var mux weirv1.SyncMuxResponse
-		if proto.Unmarshal(data, &mux) == nil {
+		if proto.Unmarshal(data, &mux) == nil && new(PortLists).CompleteMux(&mux) == nil {
 			if _, err := MuxUpdateFromProto(&mux, new(PrefixChunks)); err != nil && fmt.Sprint(err) == "" {
 				t.Error("refused without a reason")
 			}
 		}
 		var host weirv1.SyncHostResponse
-		if proto.Unmarshal(data, &host) == nil {
+		if proto.Unmarshal(data, &host) == nil && new(PortLists).CompleteHost(&host) == nil {
 			if _, err := HostUpdateFromProto(&host); err != nil && fmt.Sprint(err) == "" {
 				t.Error("refused without a reason")
 			}

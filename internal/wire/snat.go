@@ -35,7 +35,7 @@ func (f *fields) snatKey(p interface {
 func MuxSNATToProto(s model.MuxSNAT) *weirv1.MuxSNAT {
 	return &weirv1.MuxSNAT{
 		Vip: compile.OptionalAddress(s.Key.VIP), Address: compile.OptionalAddress(s.Key.Address), Tunnel: compile.OptionalAddress(s.Tunnel),
-		Ranges: RangesToProto(s.Ranges), Tenant: s.Tenant, Ping: s.Ping,
+		Ranges: RangesToProto(s.Ranges), Tenant: s.Tenant, Ping: s.Ping, Written: uint64(s.Written),
 	}
 }
 
@@ -44,7 +44,7 @@ func MuxSNATFromProto(p *weirv1.MuxSNAT) (model.MuxSNAT, error) {
 	var f fields
 	s := model.MuxSNAT{
 		Key: f.snatKey(p), Tunnel: f.Address("tunnel", p.GetTunnel()), Ranges: f.ranges("ranges", p.GetRanges()),
-		Tenant: p.GetTenant(), Ping: p.GetPing(),
+		Tenant: p.GetTenant(), Ping: p.GetPing(), Written: model.Generation(p.GetWritten()),
 	}
 	return s, f.Err()
 }

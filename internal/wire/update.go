@@ -11,6 +11,7 @@ import (
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/model/backlog"
 	"github.com/weirlb/weir/internal/model/steering"
+	"github.com/weirlb/weir/internal/snat"
 )
 
 // MuxUpdate is one step of a mux's tables.
@@ -25,6 +26,8 @@ type MuxUpdate struct {
 	// SNAT is what workloads that leave as VIPs have, new or changed; in a snapshot these are all.
 	SNAT        []model.MuxSNAT
 	SNATRemoved []model.SNATKey
+	// SNATBefore are lists that the mux was told of some of SNAT: of these it is sent what differs.
+	SNATBefore map[model.SNATKey]snat.List
 	// KeepSNAT says that what the mux has of SNAT stays, while a restore is pending: SNAT adds what is nobody's.
 	KeepSNAT bool
 	// Keys are all that are valid, the oldest, which signs, first; every time.
@@ -57,7 +60,9 @@ type HostUpdate struct {
 	SNAT         []model.HostSNAT
 	SNATRemoved  []model.SNATKey
 	SNATSnapshot bool // these are all of SNAT
-	TellRanges   bool // reports are to name the ranges that workloads have
+	// SNATBefore is as in MuxUpdate.
+	SNATBefore map[model.SNATKey]snat.List
+	TellRanges bool // reports are to name the ranges that workloads have
 	// Keys and SYNSecrets are as in MuxUpdate, of a host that needs them.
 	Keys       []model.FastpathKey
 	SYNSecrets []model.SYNSecret
@@ -84,7 +89,9 @@ func MuxUpdateToProto(u MuxUpdate) *weirv1.SyncMuxResponse {
 	}
 	p.Pool = PoolToProto(u.Pool)
 	for _, s := range u.SNAT {
-		p.Snat = append(p.Snat, MuxSNATToProto(s))
+		told := MuxSNATToProto(s)
+		told.Ranges, told.Delta = rangesOrDelta(snat.List{Written: s.Written, Ranges: s.Ranges}, u.SNATBefore[s.Key])
+		p.Snat = append(p.Snat, told)
 	}
 	p.SnatRemoved = snatKeysToProto(u.SNATRemoved)
 	p.PrefixLists, p.PrefixListsRemoved, p.PrefixChunks = muxListsToProto(u.Lists), u.ListsRemoved, ChunksToProto(u.Chunks)
@@ -102,7 +109,7 @@ func PoolToProto(pool []model.PoolMember) []*weirv1.PoolMember {
 	return all
 }
 
-// MuxUpdateFromProto reads what MuxUpdateToProto wrote. The chunks of prefix lists are those of the mux.
+// MuxUpdateFromProto reads what MuxUpdateToProto wrote, when PortLists has completed it. The chunks of prefix lists are those of the mux.
 func MuxUpdateFromProto(p *weirv1.SyncMuxResponse, chunks *PrefixChunks) (MuxUpdate, error) {
 	u := MuxUpdate{
 		Withdraw: p.GetWithdraw(), Generation: model.Generation(p.GetGeneration()), Snapshot: p.GetSnapshot(), KeepSNAT: p.GetKeepSnat(),
@@ -167,7 +174,9 @@ func HostUpdateToProto(u HostUpdate) *weirv1.SyncHostResponse {
 		p.Removed = append(p.Removed, HostBackendKeyToProto(k))
 	}
 	for _, s := range u.SNAT {
-		p.Snat = append(p.Snat, HostSNATToProto(s))
+		told := HostSNATToProto(s)
+		told.Ranges, told.Delta = rangesOrDelta(snat.List{Written: s.Written, Ranges: s.Ranges}, u.SNATBefore[s.Key])
+		p.Snat = append(p.Snat, told)
 	}
 	p.SnatRemoved, p.SnatSnapshot, p.TellRanges = snatKeysToProto(u.SNATRemoved), u.SNATSnapshot, u.TellRanges
 	p.Networks = hostNetworksToProto(u.Networks)
@@ -175,7 +184,7 @@ func HostUpdateToProto(u HostUpdate) *weirv1.SyncHostResponse {
 	return p
 }
 
-// HostUpdateFromProto reads what HostUpdateToProto wrote.
+// HostUpdateFromProto reads what HostUpdateToProto wrote, when PortLists has completed it.
 func HostUpdateFromProto(p *weirv1.SyncHostResponse) (HostUpdate, error) {
 	var f fields
 	u := HostUpdate{

@@ -47,13 +47,13 @@ func (p lending) lent(c *snatClient) (ranges, reclaim []model.Range) {
 // take takes over what the manager answers that a workload has, unless an update of the stream that is as new has come
 // before it.
 func (p lending) take(c *snatClient, has *weirv1.PortAllocation) error {
-	ranges, err := wire.RangesFromProto(has.GetRanges())
+	list, err := wire.PortAllocationFromProto(has, snat.List{}) // a whole one: the request names none that the workload has
 	if err != nil {
 		return err
 	}
-	if written := model.Generation(has.GetWritten()); written > c.config.Written {
-		p.adopt(c, ranges)
-		takeRanges(&c.config, ranges, written)
+	if list.Written > c.config.Written {
+		p.adopt(c, list.Ranges)
+		takeRanges(&c.config, list)
 	}
 	c.forgetReleased(p.lentTo(c))
 	return nil
@@ -149,14 +149,20 @@ func (p lending) applyBlocks(update wire.HostUpdate) {
 }
 
 // takeRanges takes over which ranges a newer answer says that there are.
-func takeRanges(config *model.HostSNAT, ranges []model.Range, written model.Generation) {
-	config.Ranges, config.Written = ranges, written
-	config.Reclaim = slices.DeleteFunc(slices.Clone(config.Reclaim), func(r model.Range) bool { return !slices.Contains(ranges, r) })
+func takeRanges(config *model.HostSNAT, list snat.List) {
+	config.Ranges, config.Written = list.Ranges, list.Written
+	config.Reclaim = slices.DeleteFunc(slices.Clone(config.Reclaim), func(r model.Range) bool { return !slices.Contains(list.Ranges, r) })
 }
 
-// takeBlock takes over what the manager answers that the block has, and which ranges of it are freshly given.
-func (p lending) takeBlock(b *hostBlock, has *weirv1.PortAllocation, given []uint32) error {
-	ranges, err := wire.RangesFromProto(has.GetRanges())
+// list is the block's list of ranges, as the manager told it.
+func (b *hostBlock) list() snat.List {
+	return snat.List{Written: b.config.Written, Ranges: b.config.Ranges}
+}
+
+// takeBlock takes over what the manager answers that the block has, maybe as what differs from the list that the request
+// named, and which ranges of it are freshly given. What is refused of an answer comes by the stream.
+func (p lending) takeBlock(b *hostBlock, has *weirv1.PortAllocation, named snat.List, given []uint32) error {
+	list, err := wire.PortAllocationFromProto(has, named)
 	if err != nil {
 		return err
 	}
@@ -164,8 +170,8 @@ func (p lending) takeBlock(b *hostBlock, has *weirv1.PortAllocation, given []uin
 	if err != nil {
 		return err
 	}
-	if written := model.Generation(has.GetWritten()); written > b.config.Written {
-		takeRanges(&b.config, ranges, written)
+	if list.Written > b.config.Written {
+		takeRanges(&b.config, list)
 		b.pool.Replace(b.config.Ranges, b.config.Reclaim, p.now())
 	}
 	b.pool.Refresh(fresh, p.now())
@@ -220,14 +226,15 @@ func (p lending) askForBlock(ctx context.Context, b *hostBlock, lacks int, now t
 	}
 	b.requesting = true
 	b.requests++
-	key := b.config.Key
+	key, has := b.config.Key, b.list()
 	p.asking.Go(func() {
 		ctx, cancel := context.WithTimeout(ctx, blockTimeout)
 		defer cancel()
 		answer, err := p.config.Manager.AllocatePorts(ctx, &weirv1.AllocatePortsRequest{
 			Name: p.name, Vip: key.VIP.String(), Address: key.Address.String(), Ports: uint32(max(lacks, 1) * model.RangePorts),
+			Has: has.Digest(),
 		})
-		p.handleBlock(ctx, key, answer, err)
+		p.handleBlock(ctx, key, has, answer, err)
 	})
 	return true
 }
@@ -242,8 +249,8 @@ func (p lending) blockLimit(b *hostBlock) (limit int) {
 	return limit
 }
 
-// handleBlock handles the manager's answer to a request for more of a block. It takes the lock.
-func (p lending) handleBlock(ctx context.Context, key model.SNATKey, answer *weirv1.AllocatePortsResponse, err error) {
+// handleBlock handles the manager's answer to a request for more of a block that had a list. It takes the lock.
+func (p lending) handleBlock(ctx context.Context, key model.SNATKey, had snat.List, answer *weirv1.AllocatePortsResponse, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
@@ -265,7 +272,7 @@ func (p lending) handleBlock(ctx context.Context, key model.SNATKey, answer *wei
 		b.refused, b.retryAt, b.aheadAt = true, now.Add(max(after, refusedFor)), now.Add(aheadAfter)
 	default:
 		b.refused = false
-		p.warn("take ports of a block", p.takeBlock(b, answer.GetAllocation(), answer.GetGiven()))
+		p.warn("take ports of a block", p.takeBlock(b, answer.GetAllocation(), had, answer.GetGiven()))
 	}
 	p.warn("take ports of a block", p.applyPorts())
 	for _, dip := range slices.SortedFunc(maps.Keys(p.workloads), netip.Addr.Compare) {
@@ -313,12 +320,12 @@ func (p lending) balanceBlocks(ctx context.Context, now time.Time) {
 // releaseOfBlock gives ranges of a block back in a call of its own. Until the manager has answered no workload gets them.
 func (p lending) releaseOfBlock(ctx context.Context, b *hostBlock, due []model.Range) {
 	b.requesting = true
-	key := b.config.Key
+	key, has := b.config.Key, b.list()
 	p.asking.Go(func() {
 		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 		defer cancel()
 		answer, err := p.config.Manager.ReleasePorts(ctx, &weirv1.ReleasePortsRequest{
-			Name: p.name, Vip: key.VIP.String(), Address: key.Address.String(), Ranges: wire.RangesToProto(due),
+			Name: p.name, Vip: key.VIP.String(), Address: key.Address.String(), Ranges: wire.RangesToProto(due), Has: has.Digest(),
 		})
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -330,7 +337,7 @@ func (p lending) releaseOfBlock(ctx context.Context, b *hostBlock, due []model.R
 			p.log.Debug("can't release ports of a block, trying again", "vip", key.VIP, "err", err)
 			return
 		}
-		p.warn("release ports of a block", p.takeBlock(b, answer.GetAllocation(), nil))
+		p.warn("release ports of a block", p.takeBlock(b, answer.GetAllocation(), has, nil))
 	})
 }
 

@@ -33,6 +33,8 @@ type blockWorld struct {
 	next    uint32 // range that is given next
 	refused error  // of SetSNAT
 	clock   time.Duration
+	deltas  int                          // answers that told what differs
+	spoil   func(*weirv1.PortAllocation) // an answer
 }
 
 func (w *blockWorld) SetSNAT(wanted []model.HostSNAT, _ []netip.Prefix) error {
@@ -82,18 +84,37 @@ func (w *blockWorld) AllocatePorts(_ context.Context, r *weirv1.AllocatePortsReq
 		given = append(given, w.next)
 		w.next++
 	}
-	w.block = slices.Concat(w.block, given)
-	w.version++
-	return &weirv1.AllocatePortsResponse{Allocation: &weirv1.PortAllocation{Ranges: w.block, Written: w.version}, Given: given}, nil
+	return &weirv1.AllocatePortsResponse{Allocation: w.change(slices.Concat(w.block, given), r.GetHas()), Given: given}, nil
 }
 
 func (w *blockWorld) ReleasePorts(_ context.Context, r *weirv1.ReleasePortsRequest) (*weirv1.ReleasePortsResponse, error) {
 	w.note("release %s %v", r.GetAddress(), r.GetRanges())
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.block = slices.DeleteFunc(slices.Clone(w.block), func(n uint32) bool { return slices.Contains(r.GetRanges(), n) })
+	left := slices.DeleteFunc(slices.Clone(w.block), func(n uint32) bool { return slices.Contains(r.GetRanges(), n) })
+	return &weirv1.ReleasePortsResponse{Allocation: w.change(left, r.GetHas())}, nil
+}
+
+// change changes the block, and answers as a manager does.
+func (w *blockWorld) change(block []uint32, has uint64) *weirv1.PortAllocation {
+	list := func() snat.List {
+		ranges, _ := wire.RangesFromProto(w.block)
+		return snat.List{Written: model.Generation(w.version), Ranges: ranges}
+	}
+	before := list()
+	if has != before.Digest() {
+		before = snat.List{}
+	}
+	w.block = block
 	w.version++
-	return &weirv1.ReleasePortsResponse{Allocation: &weirv1.PortAllocation{Ranges: w.block, Written: w.version}}, nil
+	answer := wire.PortAllocationToProto(list(), before)
+	if answer.GetDelta() != nil {
+		w.deltas++
+	}
+	if w.spoil != nil {
+		w.spoil(answer)
+	}
+	return answer
 }
 
 // list is all that a manager tells: a range of its own for each workload, and the block.
@@ -166,6 +187,47 @@ func TestABlockServesWorkloads(t *testing.T) {
 		if u.GetAddress() != want.key.Address.String() || u.GetRanges() != want.ranges || u.GetLentRanges() != want.lent || u.GetDigest() != want.digest {
 			t.Errorf("%s: told is %v", want.key, u)
 		}
+	}
+}
+
+// Answers tell what differs from the block's list as the request named it. What does not fit changes nothing: the block
+// comes by the stream, and the next answer follows that.
+func TestAnswersTellWhatDiffers(t *testing.T) {
+	w, p := newBlockWorld(t)
+	ask := func() {
+		b := p.blocks[portKey.VIP]
+		p.mu.Lock()
+		lending{p}.askForBlock(t.Context(), b, 1, time.Now())
+		p.mu.Unlock()
+		p.asking.Wait()
+	}
+	hasBlock := func(what string, deltas int, want ...uint32) {
+		t.Helper()
+		ranges, _ := p.blocks[portKey.VIP].pool.Ranges()
+		if !slices.Equal(wire.RangesToProto(ranges), want) || w.deltas != deltas {
+			t.Errorf("%s the block is %v after %d deltas, not %v after %d", what, ranges, w.deltas, want, deltas)
+		}
+	}
+	ask()
+	hasBlock("after the first answer", 0, w.block...)
+	ask()
+	hasBlock("after the second", 1, w.block...)
+	before := slices.Clone(w.block)
+	for i, spoil := range []func(*weirv1.PortAllocation){
+		func(a *weirv1.PortAllocation) { a.Delta.After++ },
+		func(a *weirv1.PortAllocation) { a.Delta.Added = before[:1] },
+		func(a *weirv1.PortAllocation) { a.Delta.Removed = []uint32{1} },
+		func(a *weirv1.PortAllocation) { a.Delta.Added = []uint32{8192} },
+	} {
+		w.spoil = spoil
+		ask()
+		w.spoil = nil
+		hasBlock("after an answer that does not fit", 2+2*i, before...)
+		ask() // the manager gave ranges that the host does not know: it answers with the whole list
+		hasBlock("after the next", 2+2*i, w.block...)
+		ask()
+		before = slices.Clone(w.block)
+		hasBlock("after one more", 3+2*i, before...)
 	}
 }
 

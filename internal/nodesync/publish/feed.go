@@ -10,6 +10,7 @@ import (
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/nodesync/publish/secret"
 	"github.com/weirlb/weir/internal/nodesync/publish/steered"
+	"github.com/weirlb/weir/internal/snat"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/wake"
 	"github.com/weirlb/weir/internal/wire"
@@ -33,7 +34,9 @@ type HostFeed struct {
 
 	snatSnapshotDue bool // a snapshot of source NAT is due, once the muxes have what it holds
 	snat            map[model.SNATKey]bool
-	waits           bool // to tell of snat
+	waits           bool                        // to tell of snat
+	deltas          bool                        // the host takes them of port ranges
+	told            map[model.SNATKey]snat.List // what was sent last, for deltas
 
 	secrets     secret.Needs
 	networks    sentNetworks
@@ -92,14 +95,33 @@ func (f *HostFeed) nextSNAT(update *wire.HostUpdate, s *store.State, first model
 		}
 	}
 	for key := range keys {
-		if host, snat, there := hostSNAT(s, key); there && host == f.host {
-			update.SNAT = append(update.SNAT, snat)
+		if host, of, there := hostSNAT(s, key); there && host == f.host {
+			update.SNAT = append(update.SNAT, of)
 		} else {
 			update.SNATRemoved = append(update.SNATRemoved, key)
 		}
 	}
+	if f.deltas {
+		update.SNATBefore = f.noteTold(*update)
+	}
 	slices.SortFunc(update.SNAT, func(a, b model.HostSNAT) int { return a.Key.Compare(b.Key) })
 	slices.SortFunc(update.SNATRemoved, model.SNATKey.Compare)
+}
+
+// noteTold notes the lists of an update, and returns those that the host was told of the same workloads before.
+func (f *HostFeed) noteTold(update wire.HostUpdate) map[model.SNATKey]snat.List {
+	if update.SNATSnapshot || f.told == nil {
+		f.told = map[model.SNATKey]snat.List{}
+	}
+	before := make(map[model.SNATKey]snat.List, len(update.SNAT))
+	for _, of := range update.SNAT {
+		before[of.Key] = f.told[of.Key]
+		f.told[of.Key] = snat.List{Written: of.Written, Ranges: of.Ranges}
+	}
+	for _, key := range update.SNATRemoved {
+		delete(f.told, key)
+	}
+	return before
 }
 
 // snatDue says whether source NAT is due, as far as the muxes have it.
@@ -202,6 +224,7 @@ type MuxFeed struct {
 	runs        model.Generation // the newest generation that it acknowledged and did not reject
 	joins       bool             // the mux had no generation when it opened this stream
 	chunks      chunksSent
+	deltas      bool // the mux takes them of port ranges
 	answered    bool // the mux has acknowledged on this stream
 	keepsSNAT   bool // a restore is pending: the mux keeps its source NAT, and gets a snapshot when it ends
 
@@ -237,7 +260,7 @@ func (f *MuxFeed) Next(first model.Generation) (*weirv1.SyncMuxResponse, error) 
 		return nil, nil
 	}
 	snapshot := f.isSnapshotDue(s)
-	update := h.updates.to(s, f.sent, snapshot)
+	update := h.updates.to(s, muxStream{f.sent, f.deltas}, snapshot)
 	f.snapshotDue, f.dirty, f.keepsSNAT, f.sent = false, false, s.Restored.Pending(), s.Generation
 	if f.waits.IsZero() {
 		f.waits = h.now()

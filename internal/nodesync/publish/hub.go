@@ -246,6 +246,7 @@ func (h *Hub) release(ready model.Generation) {
 		h.published(after, held.state, held.since)
 		after = held.state.Generation
 	}
+	before := h.released
 	h.released = h.held[n-1].state
 	sent := h.released.Generation
 	for f := range h.muxes.all() {
@@ -256,7 +257,8 @@ func (h *Hub) release(ready model.Generation) {
 	}
 	h.updates.forget(sent)
 	for _, held := range h.held[:n] {
-		h.updates.add(muxChanges{held.state.Generation, held.keys, held.snat, held.lists, held.networks})
+		h.updates.add(muxChanges{held.state.Generation, held.keys, newSNATChanges(before, held.snat), held.lists, held.networks})
+		before = held.state
 	}
 	h.snat.unacknowledged = append(h.snat.unacknowledged, h.held[:n]...)
 	h.held = slices.Delete(h.held, 0, n)
@@ -294,9 +296,9 @@ func members(s *store.State) []model.PoolMember {
 	return pool
 }
 
-// OpenHost begins the feed of a host's stream.
-func (h *Hub) OpenHost(name string) (f *HostFeed, closed func()) {
-	f = &HostFeed{hub: h, host: name, snapshotDue: true, wake: wake.New()}
+// OpenHost begins the feed of a host's stream. deltas: it takes them of port ranges.
+func (h *Hub) OpenHost(name string, deltas bool) (f *HostFeed, closed func()) {
+	f = &HostFeed{hub: h, host: name, deltas: deltas, snapshotDue: true, wake: wake.New()}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	f.snapshotSNAT()
@@ -324,9 +326,10 @@ func (h *Hub) OpenHost(name string) (f *HostFeed, closed func()) {
 	}
 }
 
-// OpenMux begins the feed of a mux's stream; one that joins has seen no generation yet. chunks are those that it has.
-func (h *Hub) OpenMux(name string, joins bool, chunks []string) (f *MuxFeed, closed func()) {
-	f = &MuxFeed{hub: h, mux: name, joins: joins, chunks: setOf(chunks), snapshotDue: true, wake: wake.New()}
+// OpenMux begins the feed of a mux's stream; one that joins has seen no generation yet. chunks are those that it has;
+// deltas: it takes them of port ranges.
+func (h *Hub) OpenMux(name string, joins bool, chunks []string, deltas bool) (f *MuxFeed, closed func()) {
+	f = &MuxFeed{hub: h, mux: name, joins: joins, deltas: deltas, chunks: setOf(chunks), snapshotDue: true, wake: wake.New()}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.muxes.add(f)

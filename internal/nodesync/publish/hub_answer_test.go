@@ -22,7 +22,7 @@ func answering(muxes int) (h *Hub, names []string) {
 	h.state, h.pool = poolOf(names...)
 	h.state.Generation = 1 << 40
 	for _, name := range names {
-		h.OpenMux(name, false, nil)
+		h.OpenMux(name, false, nil, false)
 	}
 	h.findFloor(h.state, h.pool)
 	return h, names

@@ -6,6 +6,7 @@ import (
 
 	"github.com/weirlb/weir/internal/desired/nodeconfig"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/snat"
 	"github.com/weirlb/weir/internal/snatport"
 	"github.com/weirlb/weir/internal/store"
 )
@@ -91,6 +92,37 @@ func hostSNAT(s *store.State, key model.SNATKey) (host string, snat model.HostSN
 	host, snat, there = nodeconfig.HostSNAT(s.State, key)
 	snat.Written = s.PortsWritten.At(key)
 	return host, snat, there
+}
+
+// muxSNAT is what a workload has as muxes run it, if there is such a workload.
+func muxSNAT(s *store.State, key model.SNATKey) (of model.MuxSNAT, there bool) {
+	of, there = nodeconfig.MuxSNAT(s.State, key)
+	of.Written = s.PortsWritten.At(key)
+	return of, there
+}
+
+// snatChange is a workload whose source NAT changed.
+type snatChange struct {
+	key    model.SNATKey
+	before snat.List // that muxes had of it; zero: none
+}
+
+// rangesOfRow is how many ranges of a list weigh as much as a row, where changes are kept.
+const rangesOfRow = 32
+
+// newSNATChanges are changes of what muxes had by the State before, if there was one.
+func newSNATChanges(before *store.State, keys []model.SNATKey) []snatChange {
+	all := make([]snatChange, 0, len(keys))
+	for _, key := range keys {
+		change := snatChange{key: key}
+		if before != nil {
+			if of, there := muxSNAT(before, key); there {
+				change.before = snat.List{Written: of.Written, Ranges: of.Ranges}
+			}
+		}
+		all = append(all, change)
+	}
+	return all
 }
 
 // changedSNAT are the workloads whose source NAT changed for muxes or hosts, in order.

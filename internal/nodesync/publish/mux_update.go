@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirlb/weir/internal/desired/nodeconfig"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/snat"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/wire"
 )
@@ -22,22 +23,32 @@ type muxUpdates struct {
 	size    int              // of changes
 	floor   model.Generation // changes up to it are forgotten
 
-	generation model.Generation                // that the updates lead to
-	after      map[model.Generation]*muxUpdate // by the generation that was sent last
-	snapshot   weak.Pointer[muxUpdate]         // it may be large: it is kept while a stream sends it
+	generation model.Generation         // that the updates lead to
+	after      map[muxStream]*muxUpdate // by what streams have
+	snapshot   weak.Pointer[muxUpdate]  // it may be large: it is kept while a stream sends it
+}
+
+// muxStream is what updates of streams depend on.
+type muxStream struct {
+	sent   model.Generation // that was sent last
+	deltas bool             // of port ranges: the mux takes them
 }
 
 // muxChanges are the keys of what differs for muxes in a State from the one before.
 type muxChanges struct {
 	generation model.Generation
 	endpoints  []model.EndpointKey
-	snat       []model.SNATKey
+	snat       []snatChange
 	lists      []string
 	networks   networkChanges
 }
 
 func (c muxChanges) size() int {
-	return 1 + len(c.endpoints) + len(c.snat) + len(c.lists) + c.networks.size()
+	size := 1 + len(c.endpoints) + len(c.snat) + len(c.lists) + c.networks.size()
+	for _, change := range c.snat {
+		size += len(change.before.Ranges) / rangesOfRow
+	}
+	return size
 }
 
 // add appends changes, and forgets the oldest beyond maxPending: a mux that they were not sent to gets a snapshot.
@@ -79,33 +90,33 @@ func (u *muxUpdates) listsSince(sent model.Generation) []string {
 	return slices.Sorted(maps.Keys(lists))
 }
 
-// to returns the update from the generation that was sent last to s, or a snapshot of s.
-func (u *muxUpdates) to(s *store.State, sent model.Generation, snapshot bool) *muxUpdate {
+// to returns the update of streams to s, or a snapshot of s.
+func (u *muxUpdates) to(s *store.State, of muxStream, snapshot bool) *muxUpdate {
 	if u.generation != s.Generation || u.after == nil {
-		u.generation, u.after, u.snapshot = s.Generation, map[model.Generation]*muxUpdate{}, weak.Pointer[muxUpdate]{}
+		u.generation, u.after, u.snapshot = s.Generation, map[muxStream]*muxUpdate{}, weak.Pointer[muxUpdate]{}
 	}
 	if !snapshot {
-		if u.after[sent] == nil {
-			u.after[sent] = newMuxUpdate(s, slices.Clone(u.since(sent)), u.listsSince(sent), false)
+		if u.after[of] == nil {
+			u.after[of] = newMuxUpdate(s, slices.Clone(u.since(of.sent)), u.listsSince(of.sent), of.deltas, false)
 		}
-		return u.after[sent]
+		return u.after[of]
 	}
 	update := u.snapshot.Value()
 	if update == nil {
-		update = newMuxUpdate(s, nil, slices.Collect(s.PrefixLists.Used()), true)
+		update = newMuxUpdate(s, nil, slices.Collect(s.PrefixLists.Used()), false, true)
 		u.snapshot = weak.Make(update)
 	}
 	return update
 }
 
-// muxUpdate is the common part of an update: the same for all muxes that were sent the same generation last. A mux's
+// muxUpdate is the common part of an update: the same for all streams that a muxStream describes. A mux's
 // own part stands beside it: encoded messages of protobuf that are concatenated merge into one.
 type muxUpdate struct {
 	lists  []string // prefix lists that changed, or all
 	encode func() ([]byte, error)
 }
 
-func newMuxUpdate(s *store.State, changes []muxChanges, lists []string, snapshot bool) *muxUpdate {
+func newMuxUpdate(s *store.State, changes []muxChanges, lists []string, deltas, snapshot bool) *muxUpdate {
 	return &muxUpdate{lists: lists, encode: sync.OnceValues(func() ([]byte, error) {
 		update := wire.MuxUpdate{
 			Generation: s.Generation, Snapshot: snapshot, Keys: s.FastpathKeys, SYNSecrets: s.SYNSecrets,
@@ -114,7 +125,7 @@ func newMuxUpdate(s *store.State, changes []muxChanges, lists []string, snapshot
 		if snapshot {
 			addAll(&update, s)
 		} else {
-			addChanges(&update, s, changes)
+			addChanges(&update, s, changes, deltas)
 		}
 		for _, name := range lists {
 			if s.PrefixLists.IsUsed(name) {
@@ -141,22 +152,24 @@ func addAll(update *wire.MuxUpdate, s *store.State) {
 		}
 	}
 	for key := range s.Ports.Clients() {
-		if snat, there := nodeconfig.MuxSNAT(s.State, key); there {
-			update.SNAT = append(update.SNAT, snat)
+		if of, there := muxSNAT(s, key); there {
+			update.SNAT = append(update.SNAT, of)
 		}
 	}
 	addAllNetworks(&update.Networks, s)
 }
 
-// addChanges adds what changed as it is in s, or its removal, in order.
-func addChanges(update *wire.MuxUpdate, s *store.State, changes []muxChanges) {
-	endpoints, workloads := map[model.EndpointKey]bool{}, map[model.SNATKey]bool{}
+// addChanges adds what changed as it is in s, or its removal, in order. deltas: of port ranges what differs will do.
+func addChanges(update *wire.MuxUpdate, s *store.State, changes []muxChanges, deltas bool) {
+	endpoints, before := map[model.EndpointKey]bool{}, map[model.SNATKey]snat.List{}
 	for _, c := range changes {
 		for _, key := range c.endpoints {
 			endpoints[key] = true
 		}
-		for _, key := range c.snat {
-			workloads[key] = true
+		for _, change := range c.snat {
+			if _, known := before[change.key]; !known { // the oldest change has what the stream was sent
+				before[change.key] = change.before
+			}
 		}
 	}
 	for _, key := range slices.SortedFunc(maps.Keys(endpoints), model.EndpointKey.Compare) {
@@ -166,12 +179,15 @@ func addChanges(update *wire.MuxUpdate, s *store.State, changes []muxChanges) {
 			update.Removed = append(update.Removed, key)
 		}
 	}
-	for _, key := range slices.SortedFunc(maps.Keys(workloads), model.SNATKey.Compare) {
-		if snat, there := nodeconfig.MuxSNAT(s.State, key); there {
-			update.SNAT = append(update.SNAT, snat)
+	for _, key := range slices.SortedFunc(maps.Keys(before), model.SNATKey.Compare) {
+		if of, there := muxSNAT(s, key); there {
+			update.SNAT = append(update.SNAT, of)
 		} else {
 			update.SNATRemoved = append(update.SNATRemoved, key)
 		}
+	}
+	if deltas {
+		update.SNATBefore = before
 	}
 	addNetworkChanges(&update.Networks, s, changes)
 }

@@ -69,7 +69,7 @@ func TestUpdatesAreEncodedOnce(t *testing.T) {
 	h.release(7)
 	feeds := make([]*MuxFeed, 100)
 	for i := range feeds {
-		feeds[i], _ = h.OpenMux(fmt.Sprintf("mux%d", i), true, nil)
+		feeds[i], _ = h.OpenMux(fmt.Sprintf("mux%d", i), true, nil, false)
 	}
 	for generation := range 3 {
 		encodings := map[*byte]bool{}
@@ -130,8 +130,8 @@ func (m *toldMux) update(s *store.State, pool []model.PoolMember) wire.MuxUpdate
 		})
 	}
 	for key := range m.snat {
-		if snat, there := nodeconfig.MuxSNAT(s.State, key); there {
-			u.SNAT = append(u.SNAT, snat)
+		if of, there := muxSNAT(s, key); there {
+			u.SNAT = append(u.SNAT, of)
 		} else if !m.whole {
 			u.SNATRemoved = append(u.SNATRemoved, key)
 		}
@@ -221,7 +221,7 @@ func TestMuxesAreToldWhatConcernsThem(t *testing.T) {
 		h.release(7)
 		muxes := make([]*toldMux, 3)
 		for i := range muxes {
-			feed, _ := h.OpenMux(fmt.Sprintf("mux%d", i), true, nil)
+			feed, _ := h.OpenMux(fmt.Sprintf("mux%d", i), true, nil, false)
 			muxes[i] = &toldMux{
 				feed: feed, whole: true, keys: map[string]bool{}, snat: map[model.SNATKey]bool{}, lists: map[string]bool{},
 				has: map[string]bool{}, byText: map[string]model.EndpointKey{},
@@ -275,8 +275,8 @@ func TestMuxesFarBehindGetASnapshot(t *testing.T) {
 	s := &store.State{Generation: 7}
 	h.held = []heldState{{state: s}}
 	h.release(7)
-	slow, _ := h.OpenMux("slow", true, nil)
-	quick, _ := h.OpenMux("quick", true, nil)
+	slow, _ := h.OpenMux("slow", true, nil, false)
+	quick, _ := h.OpenMux("quick", true, nil, false)
 	sharedBytes(t, slow)
 	for range maxPending/2 + 1 {
 		sharedBytes(t, quick)
@@ -305,7 +305,7 @@ func BenchmarkMuxUpdates(b *testing.B) {
 	h.release(7)
 	feeds := make([]*MuxFeed, 100)
 	for i := range feeds {
-		feeds[i], _ = h.OpenMux(fmt.Sprintf("mux%d", i), true, nil)
+		feeds[i], _ = h.OpenMux(fmt.Sprintf("mux%d", i), true, nil, false)
 	}
 	for b.Loop() {
 		for _, f := range feeds {

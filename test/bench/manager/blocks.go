@@ -15,6 +15,7 @@ import (
 	"github.com/weirlb/weir/internal/boottime"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/snat"
 	"github.com/weirlb/weir/internal/testkit/benchlab"
 	"github.com/weirlb/weir/internal/wire"
 )
@@ -141,6 +142,7 @@ type blockHost struct {
 
 	mu       sync.Mutex
 	pool     block.Pool
+	list     snat.List // as of the last answer
 	granted  int
 	requests int
 	asking   chan struct{} // closed when the request under way has ended; nil: there is none
@@ -183,8 +185,9 @@ func (h *blockHost) need(ctx context.Context) error {
 func (h *blockHost) ask(ctx context.Context, ended chan struct{}) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
+	had := h.list // of this goroutine: one request at a time
 	answer, err := h.client.AllocatePorts(ctx, &weirv1.AllocatePortsRequest{
-		Name: h.name, Vip: h.key.VIP.String(), Address: h.key.Address.String(), Ports: 1,
+		Name: h.name, Vip: h.key.VIP.String(), Address: h.key.Address.String(), Ports: 1, Has: had.Digest(),
 	})
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -192,12 +195,13 @@ func (h *blockHost) ask(ctx context.Context, ended chan struct{}) {
 	if h.asking, h.failure = nil, err; err != nil {
 		return
 	}
-	ranges, err := wire.RangesFromProto(answer.GetAllocation().GetRanges())
+	list, err := wire.PortAllocationFromProto(answer.GetAllocation(), had)
 	given, failed := wire.RangesFromProto(answer.GetGiven())
 	if h.failure = err; err == nil {
 		h.failure = failed
 	}
-	h.pool.Replace(slices.Clone(ranges), nil, boottime.Since())
+	h.list = list
+	h.pool.Replace(slices.Clone(list.Ranges), nil, boottime.Since())
 	h.pool.Refresh(given, boottime.Since())
 	h.granted = len(given)
 }

@@ -56,7 +56,7 @@ func (m *mux) run(ctx context.Context) {
 		ctx, m.cut = context.WithCancel(ctx)
 		joins := m.runsNow == 0
 		m.mu.Unlock()
-		return m.client.SyncMux(ctx, &weirv1.SyncMuxRequest{Name: m.name, Addresses: []string{m.address}, Version: "bench", Joins: joins})
+		return m.client.SyncMux(ctx, &weirv1.SyncMuxRequest{Name: m.name, Addresses: []string{m.address}, Version: "bench", Joins: joins, SnatDeltas: true})
 	}, func(p *weirv1.SyncMuxResponse) error {
 		m.mu.Lock()
 		defer m.mu.Unlock()
@@ -250,7 +250,7 @@ func (a *agent) run(ctx context.Context, wait time.Duration) {
 			}
 		})
 		rpc.Follow(stream, quiet, "tables", func(ctx context.Context) (*connect.ServerStreamForClient[weirv1.SyncHostResponse], error) { //nolint:errcheck // it ends with ctx
-			return a.client.SyncHost(ctx, &weirv1.SyncHostRequest{Name: a.name, Addresses: []string{a.address}, Version: "bench", PortBlocks: true})
+			return a.client.SyncHost(ctx, &weirv1.SyncHostRequest{Name: a.name, Addresses: []string{a.address}, Version: "bench", PortBlocks: true, SnatDeltas: true})
 		}, func(p *weirv1.SyncHostResponse) error {
 			a.received.Add(uint64(proto.Size(p)))
 			a.generation.Store(p.GetGeneration())
