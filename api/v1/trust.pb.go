@@ -651,7 +651,11 @@ func (x *CreateTokenResponse) GetCaHash() string {
 }
 
 type ListTokensRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Results at most in a page; 1000 at most. Left out: 1000. A page may have fewer, and another one after it.
+	PageSize uint32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// The next_page_token of the page before. Everything else must be as it was then.
+	PageToken     string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -686,9 +690,25 @@ func (*ListTokensRequest) Descriptor() ([]byte, []int) {
 	return file_v1_trust_proto_rawDescGZIP(), []int{10}
 }
 
+func (x *ListTokensRequest) GetPageSize() uint32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListTokensRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
 type ListTokensResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Tokens        []*Token               `protobuf:"bytes,1,rep,name=tokens,proto3" json:"tokens,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Tokens []*Token               `protobuf:"bytes,1,rep,name=tokens,proto3" json:"tokens,omitempty"`
+	// Of the next page; empty: this is the last.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -728,6 +748,13 @@ func (x *ListTokensResponse) GetTokens() []*Token {
 		return x.Tokens
 	}
 	return nil
+}
+
+func (x *ListTokensResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
 }
 
 type DeleteTokenRequest struct {
@@ -890,7 +917,11 @@ func (x *Principal) GetAddresses() []string {
 }
 
 type ListPrincipalsRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Results at most in a page; 1000 at most. Left out: 1000. A page may have fewer, and another one after it.
+	PageSize uint32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// The next_page_token of the page before. Everything else must be as it was then.
+	PageToken     string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -925,9 +956,25 @@ func (*ListPrincipalsRequest) Descriptor() ([]byte, []int) {
 	return file_v1_trust_proto_rawDescGZIP(), []int{15}
 }
 
+func (x *ListPrincipalsRequest) GetPageSize() uint32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListPrincipalsRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
 type ListPrincipalsResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Principals    []*Principal           `protobuf:"bytes,1,rep,name=principals,proto3" json:"principals,omitempty"`
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Principals []*Principal           `protobuf:"bytes,1,rep,name=principals,proto3" json:"principals,omitempty"`
+	// Of the next page; empty: this is the last.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -967,6 +1014,13 @@ func (x *ListPrincipalsResponse) GetPrincipals() []*Principal {
 		return x.Principals
 	}
 	return nil
+}
+
+func (x *ListPrincipalsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
 }
 
 type RevokePrincipalRequest struct {
@@ -1458,7 +1512,11 @@ func (x *RotateUserResponse) GetCa() []byte {
 }
 
 type ListUsersRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Results at most in a page; 1000 at most. Left out: 1000. A page may have fewer, and another one after it.
+	PageSize uint32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// The next_page_token of the page before. Everything else must be as it was then.
+	PageToken     string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1493,9 +1551,25 @@ func (*ListUsersRequest) Descriptor() ([]byte, []int) {
 	return file_v1_trust_proto_rawDescGZIP(), []int{26}
 }
 
+func (x *ListUsersRequest) GetPageSize() uint32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListUsersRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
 type ListUsersResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Users         []*User                `protobuf:"bytes,1,rep,name=users,proto3" json:"users,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Users []*User                `protobuf:"bytes,1,rep,name=users,proto3" json:"users,omitempty"`
+	// Of the next page; empty: this is the last.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1535,6 +1609,13 @@ func (x *ListUsersResponse) GetUsers() []*User {
 		return x.Users
 	}
 	return nil
+}
+
+func (x *ListUsersResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
 }
 
 type DeleteUserRequest struct {
@@ -2105,7 +2186,11 @@ func (x *AppliedTenant) GetChange() string {
 }
 
 type ListTenantsRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Results at most in a page; 1000 at most. Left out: 1000. A page may have fewer, and another one after it.
+	PageSize uint32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// The next_page_token of the page before. Everything else must be as it was then.
+	PageToken     string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2140,9 +2225,25 @@ func (*ListTenantsRequest) Descriptor() ([]byte, []int) {
 	return file_v1_trust_proto_rawDescGZIP(), []int{37}
 }
 
+func (x *ListTenantsRequest) GetPageSize() uint32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListTenantsRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
 type ListTenantsResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Tenants       []*Tenant              `protobuf:"bytes,1,rep,name=tenants,proto3" json:"tenants,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Tenants []*Tenant              `protobuf:"bytes,1,rep,name=tenants,proto3" json:"tenants,omitempty"`
+	// Of the next page; empty: this is the last.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2182,6 +2283,13 @@ func (x *ListTenantsResponse) GetTenants() []*Tenant {
 		return x.Tenants
 	}
 	return nil
+}
+
+func (x *ListTenantsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
 }
 
 type GetTenantRequest struct {
@@ -2628,10 +2736,14 @@ const file_v1_trust_proto_rawDesc = "" +
 	"\x13CreateTokenResponse\x12$\n" +
 	"\x05token\x18\x01 \x01(\v2\x0e.weir.v1.TokenR\x05token\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\tR\x04text\x12\x17\n" +
-	"\aca_hash\x18\x03 \x01(\tR\x06caHash\"\x13\n" +
-	"\x11ListTokensRequest\"<\n" +
+	"\aca_hash\x18\x03 \x01(\tR\x06caHash\"O\n" +
+	"\x11ListTokensRequest\x12\x1b\n" +
+	"\tpage_size\x18\x01 \x01(\rR\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x02 \x01(\tR\tpageToken\"d\n" +
 	"\x12ListTokensResponse\x12&\n" +
-	"\x06tokens\x18\x01 \x03(\v2\x0e.weir.v1.TokenR\x06tokens\"$\n" +
+	"\x06tokens\x18\x01 \x03(\v2\x0e.weir.v1.TokenR\x06tokens\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"$\n" +
 	"\x12DeleteTokenRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"\x15\n" +
 	"\x13DeleteTokenResponse\"\x9f\x01\n" +
@@ -2640,12 +2752,16 @@ const file_v1_trust_proto_rawDesc = "" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x122\n" +
 	"\x06joined\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x06joined\x12\x18\n" +
 	"\arevoked\x18\x04 \x01(\bR\arevoked\x12\x1c\n" +
-	"\taddresses\x18\x05 \x03(\tR\taddresses\"\x17\n" +
-	"\x15ListPrincipalsRequest\"L\n" +
+	"\taddresses\x18\x05 \x03(\tR\taddresses\"S\n" +
+	"\x15ListPrincipalsRequest\x12\x1b\n" +
+	"\tpage_size\x18\x01 \x01(\rR\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x02 \x01(\tR\tpageToken\"t\n" +
 	"\x16ListPrincipalsResponse\x122\n" +
 	"\n" +
 	"principals\x18\x01 \x03(\v2\x12.weir.v1.PrincipalR\n" +
-	"principals\"@\n" +
+	"principals\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"@\n" +
 	"\x16RevokePrincipalRequest\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\"\x19\n" +
@@ -2674,10 +2790,14 @@ const file_v1_trust_proto_rawDesc = "" +
 	"\x12RotateUserResponse\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x12 \n" +
 	"\vcertificate\x18\x02 \x01(\fR\vcertificate\x12\x0e\n" +
-	"\x02ca\x18\x03 \x01(\fR\x02ca\"\x12\n" +
-	"\x10ListUsersRequest\"8\n" +
+	"\x02ca\x18\x03 \x01(\fR\x02ca\"N\n" +
+	"\x10ListUsersRequest\x12\x1b\n" +
+	"\tpage_size\x18\x01 \x01(\rR\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x02 \x01(\tR\tpageToken\"`\n" +
 	"\x11ListUsersResponse\x12#\n" +
-	"\x05users\x18\x01 \x03(\v2\r.weir.v1.UserR\x05users\"'\n" +
+	"\x05users\x18\x01 \x03(\v2\r.weir.v1.UserR\x05users\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"'\n" +
 	"\x11DeleteUserRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"\x14\n" +
 	"\x12DeleteUserResponse\"\xca\x02\n" +
@@ -2727,10 +2847,14 @@ const file_v1_trust_proto_rawDesc = "" +
 	"\atenants\x18\x01 \x03(\v2\x16.weir.v1.AppliedTenantR\atenants\";\n" +
 	"\rAppliedTenant\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
-	"\x06change\x18\x02 \x01(\tR\x06change\"\x14\n" +
-	"\x12ListTenantsRequest\"@\n" +
+	"\x06change\x18\x02 \x01(\tR\x06change\"P\n" +
+	"\x12ListTenantsRequest\x12\x1b\n" +
+	"\tpage_size\x18\x01 \x01(\rR\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x02 \x01(\tR\tpageToken\"h\n" +
 	"\x13ListTenantsResponse\x12)\n" +
-	"\atenants\x18\x01 \x03(\v2\x0f.weir.v1.TenantR\atenants\"&\n" +
+	"\atenants\x18\x01 \x03(\v2\x0f.weir.v1.TenantR\atenants\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"&\n" +
 	"\x10GetTenantRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"<\n" +
 	"\x11GetTenantResponse\x12'\n" +

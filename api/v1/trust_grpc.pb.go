@@ -54,9 +54,10 @@ type TrustServiceClient interface {
 	WhoAmI(ctx context.Context, in *WhoAmIRequest, opts ...grpc.CallOption) (*WhoAmIResponse, error)
 	// Makes a join token. Its text is in the answer, and nowhere afterwards.
 	CreateToken(ctx context.Context, in *CreateTokenRequest, opts ...grpc.CallOption) (*CreateTokenResponse, error)
+	// Lists join tokens without their texts, those that end first first, in pages.
 	ListTokens(ctx context.Context, in *ListTokensRequest, opts ...grpc.CallOption) (*ListTokensResponse, error)
 	DeleteToken(ctx context.Context, in *DeleteTokenRequest, opts ...grpc.CallOption) (*DeleteTokenResponse, error)
-	// Lists muxes, hosts, managers and users that hold a credential.
+	// Lists muxes, hosts, managers and users that hold a credential, by role and name, in pages.
 	ListPrincipals(ctx context.Context, in *ListPrincipalsRequest, opts ...grpc.CallOption) (*ListPrincipalsResponse, error)
 	// Ends all certificates that a principal has, and the streams opened with them. It may join again.
 	RevokePrincipal(ctx context.Context, in *RevokePrincipalRequest, opts ...grpc.CallOption) (*RevokePrincipalResponse, error)
@@ -66,11 +67,12 @@ type TrustServiceClient interface {
 	UpdateUser(ctx context.Context, in *UpdateUserRequest, opts ...grpc.CallOption) (*UpdateUserResponse, error)
 	// Gives a user another bearer token or certificate, which ends all those before it.
 	RotateUser(ctx context.Context, in *RotateUserRequest, opts ...grpc.CallOption) (*RotateUserResponse, error)
+	// Lists users by name, in pages.
 	ListUsers(ctx context.Context, in *ListUsersRequest, opts ...grpc.CallOption) (*ListUsersResponse, error)
 	DeleteUser(ctx context.Context, in *DeleteUserRequest, opts ...grpc.CallOption) (*DeleteUserResponse, error)
 	// Creates or replaces tenants, all of them or none.
 	ApplyTenants(ctx context.Context, in *ApplyTenantsRequest, opts ...grpc.CallOption) (*ApplyTenantsResponse, error)
-	// Lists tenants that the caller may see, with what they use.
+	// Lists tenants that the caller may see, with what they use, by name, in pages.
 	ListTenants(ctx context.Context, in *ListTenantsRequest, opts ...grpc.CallOption) (*ListTenantsResponse, error)
 	GetTenant(ctx context.Context, in *GetTenantRequest, opts ...grpc.CallOption) (*GetTenantResponse, error)
 	// Refused while the tenant has VIPs.
@@ -280,9 +282,10 @@ type TrustServiceServer interface {
 	WhoAmI(context.Context, *WhoAmIRequest) (*WhoAmIResponse, error)
 	// Makes a join token. Its text is in the answer, and nowhere afterwards.
 	CreateToken(context.Context, *CreateTokenRequest) (*CreateTokenResponse, error)
+	// Lists join tokens without their texts, those that end first first, in pages.
 	ListTokens(context.Context, *ListTokensRequest) (*ListTokensResponse, error)
 	DeleteToken(context.Context, *DeleteTokenRequest) (*DeleteTokenResponse, error)
-	// Lists muxes, hosts, managers and users that hold a credential.
+	// Lists muxes, hosts, managers and users that hold a credential, by role and name, in pages.
 	ListPrincipals(context.Context, *ListPrincipalsRequest) (*ListPrincipalsResponse, error)
 	// Ends all certificates that a principal has, and the streams opened with them. It may join again.
 	RevokePrincipal(context.Context, *RevokePrincipalRequest) (*RevokePrincipalResponse, error)
@@ -292,11 +295,12 @@ type TrustServiceServer interface {
 	UpdateUser(context.Context, *UpdateUserRequest) (*UpdateUserResponse, error)
 	// Gives a user another bearer token or certificate, which ends all those before it.
 	RotateUser(context.Context, *RotateUserRequest) (*RotateUserResponse, error)
+	// Lists users by name, in pages.
 	ListUsers(context.Context, *ListUsersRequest) (*ListUsersResponse, error)
 	DeleteUser(context.Context, *DeleteUserRequest) (*DeleteUserResponse, error)
 	// Creates or replaces tenants, all of them or none.
 	ApplyTenants(context.Context, *ApplyTenantsRequest) (*ApplyTenantsResponse, error)
-	// Lists tenants that the caller may see, with what they use.
+	// Lists tenants that the caller may see, with what they use, by name, in pages.
 	ListTenants(context.Context, *ListTenantsRequest) (*ListTenantsResponse, error)
 	GetTenant(context.Context, *GetTenantRequest) (*GetTenantResponse, error)
 	// Refused while the tenant has VIPs.

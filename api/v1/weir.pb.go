@@ -5014,8 +5014,12 @@ func (x *ReclaimPortsResponse) GetGeneration() uint64 {
 
 type ListNodesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "mux" or "host". Left out: both.
-	Role          string `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"`
+	// "mux", "host" or "switch". Left out: all.
+	Role string `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"`
+	// Results at most in a page; 1000 at most. Left out: 1000. A page may have fewer, and another one after it.
+	PageSize uint32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// The next_page_token of the page before. Everything else must be as it was then.
+	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5057,9 +5061,25 @@ func (x *ListNodesRequest) GetRole() string {
 	return ""
 }
 
+func (x *ListNodesRequest) GetPageSize() uint32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListNodesRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
 type ListNodesResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Nodes         []*Node                `protobuf:"bytes,1,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Nodes []*Node                `protobuf:"bytes,1,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	// Of the next page; empty: this is the last.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5099,6 +5119,13 @@ func (x *ListNodesResponse) GetNodes() []*Node {
 		return x.Nodes
 	}
 	return nil
+}
+
+func (x *ListNodesResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
 }
 
 type WatchNodesRequest struct {
@@ -5688,7 +5715,11 @@ func (x *UndrainSwitchResponse) GetTotal() uint32 {
 }
 
 type GetStatusRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Nodes at most in a page; 1000 at most. Left out: 1000. A page may have fewer, and another one after it.
+	PageSize uint32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// The next_page_token of the page before.
+	PageToken     string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5723,6 +5754,20 @@ func (*GetStatusRequest) Descriptor() ([]byte, []int) {
 	return file_v1_weir_proto_rawDescGZIP(), []int{97}
 }
 
+func (x *GetStatusRequest) GetPageSize() uint32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *GetStatusRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
 type GetStatusResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Of the manager that answered.
@@ -5731,20 +5776,23 @@ type GetStatusResponse struct {
 	Generation uint64 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
 	// Of the store: "embedded" or "external", with its members.
 	Store string `protobuf:"bytes,3,opt,name=store,proto3" json:"store,omitempty"`
-	// Without the counters of endpoints: GetNode and ListNodes have them.
+	// By name, in pages, without the counters of endpoints: GetNode and ListNodes have them. All else is of the whole
+	// installation and in each page, but for host_backends.
 	Nodes             []*Node `protobuf:"bytes,4,rep,name=nodes,proto3" json:"nodes,omitempty"`
 	Vips              uint32  `protobuf:"varint,5,opt,name=vips,proto3" json:"vips,omitempty"`
 	Endpoints         uint32  `protobuf:"varint,6,opt,name=endpoints,proto3" json:"endpoints,omitempty"`
 	Backends          uint32  `protobuf:"varint,7,opt,name=backends,proto3" json:"backends,omitempty"`
 	BackendsUnhealthy uint32  `protobuf:"varint,8,opt,name=backends_unhealthy,json=backendsUnhealthy,proto3" json:"backends_unhealthy,omitempty"`
-	// Of all VIPs that the caller may see, by host.
+	// Of all VIPs that the caller may see, by host, of the hosts among nodes.
 	HostBackends []*HostBackends `protobuf:"bytes,9,rep,name=host_backends,json=hostBackends,proto3" json:"host_backends,omitempty"`
 	// What is wrong with all VIPs that the caller may see, one line each, the worst first; 100 at most.
 	VipWarnings []string `protobuf:"bytes,10,rep,name=vip_warnings,json=vipWarnings,proto3" json:"vip_warnings,omitempty"`
 	// How many of those there are in all.
 	VipWarningsTotal uint32 `protobuf:"varint,11,opt,name=vip_warnings_total,json=vipWarningsTotal,proto3" json:"vip_warnings_total,omitempty"`
 	// Name of the manager that answered.
-	Manager       string `protobuf:"bytes,12,opt,name=manager,proto3" json:"manager,omitempty"`
+	Manager string `protobuf:"bytes,12,opt,name=manager,proto3" json:"manager,omitempty"`
+	// Of the next page of nodes; empty: this is the last.
+	NextPageToken string `protobuf:"bytes,13,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5863,6 +5911,13 @@ func (x *GetStatusResponse) GetManager() string {
 	return ""
 }
 
+func (x *GetStatusResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
 type WatchStatusRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -5901,7 +5956,7 @@ func (*WatchStatusRequest) Descriptor() ([]byte, []int) {
 
 type WatchStatusResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Without nodes and warnings of VIPs.
+	// Without nodes, what is by host, and warnings of VIPs.
 	Status *GetStatusResponse `protobuf:"bytes,1,opt,name=status,proto3" json:"status,omitempty"`
 	// What needs attention, the worst first; 200 at most.
 	Warnings []*Warning `protobuf:"bytes,2,rep,name=warnings,proto3" json:"warnings,omitempty"`
@@ -7933,11 +7988,15 @@ const file_v1_weir_proto_rawDesc = "" +
 	"\areclaim\x18\x01 \x03(\rR\areclaim\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x02 \x01(\x04R\n" +
-	"generation\"&\n" +
+	"generation\"b\n" +
 	"\x10ListNodesRequest\x12\x12\n" +
-	"\x04role\x18\x01 \x01(\tR\x04role\"8\n" +
+	"\x04role\x18\x01 \x01(\tR\x04role\x12\x1b\n" +
+	"\tpage_size\x18\x02 \x01(\rR\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x03 \x01(\tR\tpageToken\"`\n" +
 	"\x11ListNodesResponse\x12#\n" +
-	"\x05nodes\x18\x01 \x03(\v2\r.weir.v1.NodeR\x05nodes\"'\n" +
+	"\x05nodes\x18\x01 \x03(\v2\r.weir.v1.NodeR\x05nodes\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"'\n" +
 	"\x11WatchNodesRequest\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\"K\n" +
 	"\x12WatchNodesResponse\x12\x12\n" +
@@ -7975,8 +8034,11 @@ const file_v1_weir_proto_rawDesc = "" +
 	"generation\x18\x01 \x01(\x04R\n" +
 	"generation\x12\x12\n" +
 	"\x04vips\x18\x02 \x03(\tR\x04vips\x12\x14\n" +
-	"\x05total\x18\x03 \x01(\rR\x05total\"\x12\n" +
-	"\x10GetStatusRequest\"\xac\x03\n" +
+	"\x05total\x18\x03 \x01(\rR\x05total\"N\n" +
+	"\x10GetStatusRequest\x12\x1b\n" +
+	"\tpage_size\x18\x01 \x01(\rR\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x02 \x01(\tR\tpageToken\"\xd4\x03\n" +
 	"\x11GetStatusResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x1e\n" +
 	"\n" +
@@ -7992,7 +8054,8 @@ const file_v1_weir_proto_rawDesc = "" +
 	"\fvip_warnings\x18\n" +
 	" \x03(\tR\vvipWarnings\x12,\n" +
 	"\x12vip_warnings_total\x18\v \x01(\rR\x10vipWarningsTotal\x12\x18\n" +
-	"\amanager\x18\f \x01(\tR\amanager\"\x14\n" +
+	"\amanager\x18\f \x01(\tR\amanager\x12&\n" +
+	"\x0fnext_page_token\x18\r \x01(\tR\rnextPageToken\"\x14\n" +
 	"\x12WatchStatusRequest\"\x9e\x01\n" +
 	"\x13WatchStatusResponse\x122\n" +
 	"\x06status\x18\x01 \x01(\v2\x1a.weir.v1.GetStatusResponseR\x06status\x12,\n" +

@@ -159,7 +159,7 @@ type WeirServiceClient interface {
 	ListEvents(ctx context.Context, in *ListEventsRequest, opts ...grpc.CallOption) (*ListEventsResponse, error)
 	// Streams events as they happen. REST gets one JSON object a line.
 	WatchEvents(ctx context.Context, in *WatchEventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchEventsResponse], error)
-	// Lists muxes and hosts with their status, by name.
+	// Lists muxes, hosts and switches with their status, by name, in pages.
 	ListNodes(ctx context.Context, in *ListNodesRequest, opts ...grpc.CallOption) (*ListNodesResponse, error)
 	GetNode(ctx context.Context, in *GetNodeRequest, opts ...grpc.CallOption) (*GetNodeResponse, error)
 	// Streams nodes as they change, without their counters: WatchRates has what these grow by. REST gets one JSON object a line.
@@ -170,7 +170,7 @@ type WeirServiceClient interface {
 	DrainSwitch(ctx context.Context, in *DrainSwitchRequest, opts ...grpc.CallOption) (*DrainSwitchResponse, error)
 	// Undoes the drain of a switch: VIPs that are to be in it come back.
 	UndrainSwitch(ctx context.Context, in *UndrainSwitchRequest, opts ...grpc.CallOption) (*UndrainSwitchResponse, error)
-	// Sums up the installation, with all nodes.
+	// Sums up the installation, with its nodes in pages.
 	GetStatus(ctx context.Context, in *GetStatusRequest, opts ...grpc.CallOption) (*GetStatusResponse, error)
 	// Streams the sums of GetStatus and what needs attention, whenever either differs. REST gets one JSON object a line.
 	WatchStatus(ctx context.Context, in *WatchStatusRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchStatusResponse], error)
@@ -894,7 +894,7 @@ type WeirServiceServer interface {
 	ListEvents(context.Context, *ListEventsRequest) (*ListEventsResponse, error)
 	// Streams events as they happen. REST gets one JSON object a line.
 	WatchEvents(*WatchEventsRequest, grpc.ServerStreamingServer[WatchEventsResponse]) error
-	// Lists muxes and hosts with their status, by name.
+	// Lists muxes, hosts and switches with their status, by name, in pages.
 	ListNodes(context.Context, *ListNodesRequest) (*ListNodesResponse, error)
 	GetNode(context.Context, *GetNodeRequest) (*GetNodeResponse, error)
 	// Streams nodes as they change, without their counters: WatchRates has what these grow by. REST gets one JSON object a line.
@@ -905,7 +905,7 @@ type WeirServiceServer interface {
 	DrainSwitch(context.Context, *DrainSwitchRequest) (*DrainSwitchResponse, error)
 	// Undoes the drain of a switch: VIPs that are to be in it come back.
 	UndrainSwitch(context.Context, *UndrainSwitchRequest) (*UndrainSwitchResponse, error)
-	// Sums up the installation, with all nodes.
+	// Sums up the installation, with its nodes in pages.
 	GetStatus(context.Context, *GetStatusRequest) (*GetStatusResponse, error)
 	// Streams the sums of GetStatus and what needs attention, whenever either differs. REST gets one JSON object a line.
 	WatchStatus(*WatchStatusRequest, grpc.ServerStreamingServer[WatchStatusResponse]) error

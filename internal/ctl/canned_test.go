@@ -2,8 +2,11 @@ package ctl
 
 import (
 	"context"
+	"slices"
+	"strconv"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -38,13 +41,23 @@ func (c *canned) GetVIP(_ context.Context, r *weirv1.GetVIPRequest) (*weirv1.Get
 }
 
 func (c *canned) ListNodes(_ context.Context, r *weirv1.ListNodesRequest) (*weirv1.ListNodesResponse, error) {
-	response := &weirv1.ListNodesResponse{}
+	var all []*weirv1.Node
 	for _, n := range c.status.GetNodes() {
 		if r.GetRole() == "" || r.GetRole() == n.GetRole() {
-			response.Nodes = append(response.Nodes, n)
+			all = append(all, n)
 		}
 	}
-	return response, nil
+	nodes, next := cannedPage(all, r.GetPageToken())
+	return &weirv1.ListNodesResponse{Nodes: nodes, NextPageToken: next}, nil
+}
+
+// cannedPage is a page of two: who wants all has to read on.
+func cannedPage(all []*weirv1.Node, token string) (page []*weirv1.Node, next string) {
+	from, _ := strconv.Atoi(token)
+	if from+2 < len(all) {
+		return all[from : from+2], strconv.Itoa(from + 2)
+	}
+	return all[from:], ""
 }
 
 func (c *canned) GetNode(_ context.Context, r *weirv1.GetNodeRequest) (*weirv1.GetNodeResponse, error) {
@@ -56,8 +69,13 @@ func (c *canned) GetNode(_ context.Context, r *weirv1.GetNodeRequest) (*weirv1.G
 	return c.UnimplementedWeirServiceHandler.GetNode(context.Background(), r)
 }
 
-func (c *canned) GetStatus(context.Context, *weirv1.GetStatusRequest) (*weirv1.GetStatusResponse, error) {
-	return c.status, nil
+func (c *canned) GetStatus(_ context.Context, r *weirv1.GetStatusRequest) (*weirv1.GetStatusResponse, error) {
+	page := proto.CloneOf(c.status)
+	page.Nodes, page.NextPageToken = cannedPage(page.GetNodes(), r.GetPageToken())
+	page.HostBackends = slices.DeleteFunc(page.GetHostBackends(), func(h *weirv1.HostBackends) bool {
+		return !slices.ContainsFunc(page.GetNodes(), func(n *weirv1.Node) bool { return n.GetName() == h.GetHost() })
+	})
+	return page, nil
 }
 
 func weight(n uint32) *uint32 { return &n }

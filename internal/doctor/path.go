@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
 )
 
@@ -38,15 +39,14 @@ const (
 func Path(ctx context.Context, client *rpc.Client, endpoint netip.AddrPort, source netip.Addr) ([]Finding, error) {
 	ctx, cancel := context.WithTimeout(ctx, captureTime)
 	defer cancel()
-	answer, err := client.ListNodes(ctx, &weirv1.ListNodesRequest{})
+	muxes, err := client.Nodes(ctx, model.RoleMux)
 	if err != nil {
 		return nil, err
 	}
 	p := &prober{seen: map[string]map[uint16]string{}, ended: map[string]error{}, answers: map[uint16]time.Duration{}}
 	var away []Finding
-	for _, n := range answer.GetNodes() {
+	for _, n := range muxes {
 		switch {
-		case n.GetRole() != string(Mux):
 		case n.GetStatus().GetConnected():
 			p.muxes = append(p.muxes, n.GetName())
 		default:

@@ -9,7 +9,6 @@ import (
 
 	vnl "github.com/vishvananda/netlink"
 
-	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/netlink"
 )
 
@@ -193,11 +192,11 @@ func routesOf(ctx context.Context, s Subject) ([]route, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
 	w := routes{nodes: map[string][]netip.Addr{}}
-	listed, err := client.ListNodes(ctx, &weirv1.ListNodesRequest{})
+	listed, err := client.Nodes(ctx, "")
 	if err != nil {
 		return nil, err
 	}
-	for _, n := range listed.GetNodes() {
+	for _, n := range listed {
 		for _, text := range n.GetAddresses() {
 			if a, err := netip.ParseAddr(text); err == nil {
 				w.nodes[n.GetName()] = append(w.nodes[n.GetName()], a)
@@ -205,7 +204,7 @@ func routesOf(ctx context.Context, s Subject) ([]route, error) {
 		}
 	}
 	if s.Role == Host {
-		for _, n := range listed.GetNodes() {
+		for _, n := range listed {
 			for _, a := range n.GetAddresses() {
 				if n.GetRole() == string(Mux) {
 					w.add(a, n.GetName())
@@ -214,7 +213,7 @@ func routesOf(ctx context.Context, s Subject) ([]route, error) {
 		}
 		return w.found, nil
 	}
-	answer, err := client.GetStatus(ctx, &weirv1.GetStatusRequest{})
+	answer, err := client.Status(ctx)
 	if err != nil {
 		return nil, err
 	}

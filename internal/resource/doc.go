@@ -111,8 +111,8 @@ func New(cfg *Config) *Service {
 	switches := &drain.Switches{Store: cfg.Store, Recorder: cfg.Recorder, Now: cfg.Now, Log: cfg.Log}
 	nodes := &Nodes{Config: cfg}
 	streams := live.New(&live.Config{
-		Store: cfg.Store, View: cfg.view, Nodes: func(s *store.State) []*weirv1.Node { return nodes.nodes(s, "") },
-		Status: func(ctx context.Context) *weirv1.GetStatusResponse { return nodes.status(ctx, cfg.Store.State(), nil) }, Rates: cfg.Rates,
+		Store: cfg.Store, View: cfg.view, Nodes: nodes.nodes,
+		Status: func(ctx context.Context) *weirv1.GetStatusResponse { return nodes.status(ctx, cfg.Store.State()) }, Rates: cfg.Rates,
 		Watches: &cfg.Watches, Now: cfg.Now, Stopping: cfg.Stopping,
 	})
 	return &Service{cfg, &VIPs{w}, &Pools{w}, &PrefixLists{w}, w.networks, fabrics, w.placements, &Events{cfg}, nodes, switches, streams}

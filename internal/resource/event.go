@@ -29,7 +29,7 @@ func (m *Events) ListEvents(ctx context.Context, r *weirv1.ListEventsRequest) (*
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
-	token, err := query.ParseEventToken(r.GetPageToken())
+	page, err := query.NewPage(r)
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
@@ -37,23 +37,13 @@ func (m *Events) ListEvents(ctx context.Context, r *weirv1.ListEventsRequest) (*
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
-	size := query.MaxPage
-	if n := r.GetPageSize(); n > 0 {
-		size = int(min(n, query.MaxPage))
-	}
-	response := &weirv1.ListEventsResponse{ResourceVersion: revision}
-	var last eventlog.Event
+	found := query.Collect[*weirv1.Event](page)
 	for _, e := range all {
-		if !token.Before(e) || !f.Fits(ctx, e) {
-			continue
-		}
-		if len(response.Events) == size {
-			response.NextPageToken = query.EventToken{Last: last.Last, Name: last.Name()}.String()
+		if f.Fits(ctx, e) && !found.Add(query.EventKey(e), func() *weirv1.Event { return query.EventToProto(e) }) {
 			break
 		}
-		response.Events, last = append(response.Events, query.EventToProto(e)), e
 	}
-	return response, nil
+	return &weirv1.ListEventsResponse{Events: found.All, NextPageToken: found.Next, ResourceVersion: revision}, nil
 }
 
 // watchEvent is the kind of message that has an event.

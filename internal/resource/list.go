@@ -93,31 +93,29 @@ func (m *VIPs) ListVIPs(ctx context.Context, r *weirv1.ListVIPsRequest) (*weirv1
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
-	p, err := query.NewPage(r.GetPageSize(), r.GetPageToken())
+	p, err := query.NewPage(r)
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
 	state := m.view()
-	response := &weirv1.ListVIPsResponse{ResourceVersion: state.Revision()}
 	named, err := candidates(ctx, state, r, f.From(p.After))
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
 	muxes, answered := refusing(state), answering.New(m.Reported, state)
+	list := query.Collect[*weirv1.VIP](p)
 	for vip := range named {
 		if !f.InRange(vip.Name) {
 			break
 		}
-		if p.After != "" && vip.Name <= p.After || !fits(ctx, f, vip) || r.GetWithWarnings() && !warns(state, vip, muxes, answered) {
+		if !fits(ctx, f, vip) || r.GetWithWarnings() && !warns(state, vip, muxes, answered) {
 			continue
 		}
-		if len(response.Vips) == p.Size {
-			response.NextPageToken = p.Token(response.Vips[p.Size-1].GetName())
+		if !list.Add(vip.Name, func() *weirv1.VIP { return m.vipWithStatus(state, vip, answered) }) {
 			break
 		}
-		response.Vips = append(response.Vips, m.vipWithStatus(state, vip, answered))
 	}
-	return response, nil
+	return &weirv1.ListVIPsResponse{Vips: list.All, NextPageToken: list.Next, ResourceVersion: state.Revision()}, nil
 }
 
 // GetVIP returns one VIP with its status.

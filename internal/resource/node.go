@@ -3,6 +3,7 @@ package resource
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"connectrpc.com/connect"
@@ -12,6 +13,8 @@ import (
 	"github.com/weirlb/weir/internal/apierr"
 	"github.com/weirlb/weir/internal/authz"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/resource/live"
+	"github.com/weirlb/weir/internal/resource/query"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/trust"
 	"github.com/weirlb/weir/internal/wire"
@@ -21,18 +24,32 @@ import (
 func (m *Nodes) ListNodes(_ context.Context, r *weirv1.ListNodesRequest) (*weirv1.ListNodesResponse, error) {
 	role := model.Role(r.GetRole())
 	if role != "" && role != model.RoleMux && role != model.RoleHost && role != model.RoleSwitch {
-		return nil, apierr.ToConnect(&model.FieldError{Field: "role", Reason: fmt.Sprintf("must be mux, host or switch, is %q", role)})
+		return nil, apierr.ToConnect(&model.FieldError{Field: "role", Reason: fmt.Sprintf("must be mux, host or switch, is %.64q", role)})
 	}
-	return &weirv1.ListNodesResponse{Nodes: m.nodes(m.view(), role)}, nil
+	page, err := query.NewPage(r)
+	if err != nil {
+		return nil, apierr.ToConnect(err)
+	}
+	nodes, next := m.page(m.view(), role, page, m.nodeWithStatus)
+	return &weirv1.ListNodesResponse{Nodes: nodes, NextPageToken: next}, nil
 }
 
-// nodes writes the nodes of a role, or all of them if it is empty.
-func (m *Nodes) nodes(s *store.State, role model.Role) []*weirv1.Node {
+// page is a page of the nodes of a role, or of all of them if it is empty, and the token of the next one.
+func (m *Nodes) page(s *store.State, role model.Role, p query.Page, write func(*store.State, model.Node) *weirv1.Node) (nodes []*weirv1.Node, next string) {
+	found := query.Collect[*weirv1.Node](p)
+	for name, node := range s.Nodes.From(p.After) {
+		if (role == "" || role == node.Role) && !found.Add(name, func() *weirv1.Node { return write(s, node) }) {
+			break
+		}
+	}
+	return found.All, found.Next
+}
+
+// nodes writes all nodes.
+func (m *Nodes) nodes(s *store.State) []*weirv1.Node {
 	var nodes []*weirv1.Node
 	for node := range s.Nodes.Values() {
-		if role == "" || role == node.Role {
-			nodes = append(nodes, m.nodeWithStatus(s, node))
-		}
+		nodes = append(nodes, m.nodeWithStatus(s, node))
 	}
 	return nodes
 }
@@ -62,6 +79,13 @@ func (m *Nodes) nodeWithStatus(s *store.State, node model.Node) *weirv1.Node {
 		p.Status.Rejection = &weirv1.Rejection{Generation: uint64(said.Rejected), Reason: said.Reason}
 	}
 	return p
+}
+
+// nodeWithSums is nodeWithStatus without the counters of endpoints.
+func (m *Nodes) nodeWithSums(s *store.State, node model.Node) *weirv1.Node {
+	n := m.nodeWithStatus(s, node)
+	n.GetStatus().Mux = live.WithoutEndpoints(n.GetStatus().GetMux())
+	return n
 }
 
 // DeleteNode forgets a node that is neither connected nor needed. Of one that was revoked the streams end, and no other
@@ -120,38 +144,31 @@ func livesOn(vip model.VIP, host string) int {
 	return n
 }
 
-// GetStatus sums up what the caller may see.
-func (m *Nodes) GetStatus(ctx context.Context, _ *weirv1.GetStatusRequest) (*weirv1.GetStatusResponse, error) {
-	stored := m.Store.State()
-	nodes := m.nodes(m.Hub.WithProgress(stored), "")
-	for _, n := range nodes {
-		n.GetStatus().Mux = withoutEndpoints(n.GetStatus().GetMux())
+// GetStatus sums up what the caller may see, with a page of the nodes.
+func (m *Nodes) GetStatus(ctx context.Context, r *weirv1.GetStatusRequest) (*weirv1.GetStatusResponse, error) {
+	page, err := query.NewPage(r)
+	if err != nil {
+		return nil, apierr.ToConnect(err)
 	}
-	return m.status(ctx, stored, nodes), nil
+	stored := m.Store.State()
+	response := m.status(ctx, stored)
+	response.Nodes, response.NextPageToken = m.page(m.Hub.WithProgress(stored), "", page, m.nodeWithSums)
+	there := map[string]bool{}
+	for _, n := range response.Nodes {
+		there[n.GetName()] = true
+	}
+	response.HostBackends = slices.DeleteFunc(response.HostBackends, func(h *weirv1.HostBackends) bool { return !there[h.GetHost()] })
+	return response, nil
 }
 
-// status sums up a State, with these nodes.
-func (m *Nodes) status(ctx context.Context, stored *store.State, nodes []*weirv1.Node) *weirv1.GetStatusResponse {
+// status sums up a State, without nodes.
+func (m *Nodes) status(ctx context.Context, stored *store.State) *weirv1.GetStatusResponse {
 	s := m.Hub.WithProgress(stored)
 	response := &weirv1.GetStatusResponse{
-		Manager: m.Name, Version: m.Version, Generation: uint64(s.Generation), Store: m.StoreName(), Nodes: nodes,
+		Manager: m.Name, Version: m.Version, Generation: uint64(s.Generation), Store: m.StoreName(),
 	}
 	addSummary(response, m.summaries.get(m.Config, stored, s, time.Now), func(tenant string) bool { return authz.CanView(ctx, tenant) })
 	return response
-}
-
-// withoutEndpoints is what a mux said, without its counters: there is one for each endpoint of all VIPs. What it said
-// is shared with others, and stays as it is.
-func withoutEndpoints(mux *weirv1.MuxStatus) *weirv1.MuxStatus {
-	if mux == nil {
-		return nil
-	}
-	return &weirv1.MuxStatus{
-		XdpMode: mux.GetXdpMode(), Interface: mux.GetInterface(), Peers: mux.GetPeers(), Verdicts: mux.GetVerdicts(),
-		Warnings: mux.GetWarnings(), Snat: mux.GetSnat(), Pressures: mux.GetPressures(), Flows: mux.GetFlows(),
-		NatSessions: mux.GetNatSessions(), GracefulRestart: mux.GetGracefulRestart(), LastPacket: mux.GetLastPacket(),
-		Neighbors: mux.GetNeighbors(),
-	}
 }
 
 // How a node stands.

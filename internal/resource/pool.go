@@ -139,25 +139,21 @@ func (m *Pools) ListAddressPools(ctx context.Context, r *weirv1.ListAddressPools
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
-	page, err := query.NewPage(r.GetPageSize(), r.GetPageToken())
+	page, err := query.NewPage(r)
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
-	response := &weirv1.ListAddressPoolsResponse{}
+	found := query.Collect[*weirv1.AddressPool](page)
 	for name, p := range state.Pools.From(f.From(page.After)) {
 		if !f.InRange(name) {
 			break
 		}
-		if name <= page.After || !f.Fits("", p.Labels) || !authz.CanViewPool(ctx, p) {
-			continue
-		}
-		if len(response.Pools) == page.Size {
-			response.NextPageToken = page.Token(response.Pools[page.Size-1].GetName())
+		fits := f.Fits("", p.Labels) && authz.CanViewPool(ctx, p)
+		if fits && !found.Add(name, func() *weirv1.AddressPool { return poolWithStatus(state, p) }) {
 			break
 		}
-		response.Pools = append(response.Pools, poolWithStatus(state, p))
 	}
-	return response, nil
+	return &weirv1.ListAddressPoolsResponse{Pools: found.All, NextPageToken: found.Next}, nil
 }
 
 // GetAddressPool returns one pool with its use.

@@ -321,25 +321,21 @@ func (m *PrefixLists) ListPrefixLists(ctx context.Context, r *weirv1.ListPrefixL
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
-	page, err := query.NewPage(r.GetPageSize(), r.GetPageToken())
+	page, err := query.NewPage(r)
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
-	response := &weirv1.ListPrefixListsResponse{}
+	found := query.Collect[*weirv1.PrefixList](page)
 	for name, list := range state.PrefixLists.From(f.From(page.After)) {
 		if !f.InRange(name) {
 			break
 		}
-		if name <= page.After || !f.Fits(list.Tenant, list.Labels) || !authz.CanViewPrefixList(ctx, list) {
-			continue
-		}
-		if len(response.PrefixLists) == page.Size {
-			response.NextPageToken = page.Token(response.PrefixLists[page.Size-1].GetName())
+		fits := f.Fits(list.Tenant, list.Labels) && authz.CanViewPrefixList(ctx, list)
+		if fits && !found.Add(name, func() *weirv1.PrefixList { return listWithStatus(ctx, state, list) }) {
 			break
 		}
-		response.PrefixLists = append(response.PrefixLists, listWithStatus(ctx, state, list))
 	}
-	return response, nil
+	return &weirv1.ListPrefixListsResponse{PrefixLists: found.All, NextPageToken: found.Next}, nil
 }
 
 // GetPrefixList returns one list with its prefixes.

@@ -15,6 +15,7 @@ import (
 	"github.com/weirlb/weir/internal/apierr"
 	"github.com/weirlb/weir/internal/compile"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/resource/query"
 	"github.com/weirlb/weir/internal/store/truststore"
 	"github.com/weirlb/weir/internal/trust"
 )
@@ -143,16 +144,26 @@ func (t *Service) WhoAmI(ctx context.Context, _ *weirv1.WhoAmIRequest) (*weirv1.
 }
 
 // ListPrincipals lists those that got a certificate, by role and name.
-func (t *Service) ListPrincipals(context.Context, *weirv1.ListPrincipalsRequest) (*weirv1.ListPrincipalsResponse, error) {
-	now, _ := t.Store.Trust.Watch()
-	response := &weirv1.ListPrincipalsResponse{}
-	for principal := range now.Principals.Values() {
-		response.Principals = append(response.Principals, &weirv1.Principal{
-			Role: string(principal.Kind), Name: principal.Name, Joined: timestamppb.New(principal.Joined), Revoked: principal.Revoked,
-			Addresses: compile.PrefixTexts(principal.Addresses),
-		})
+func (t *Service) ListPrincipals(_ context.Context, r *weirv1.ListPrincipalsRequest) (*weirv1.ListPrincipalsResponse, error) {
+	page, err := query.NewPage(r)
+	if err != nil {
+		return nil, apierr.ToConnect(err)
 	}
-	return response, nil
+	now, _ := t.Store.Trust.Watch()
+	found := query.Collect[*weirv1.Principal](page)
+	for key, principal := range now.Principals.From(page.After) {
+		if !found.Add(key, func() *weirv1.Principal { return principalToProto(principal) }) {
+			break
+		}
+	}
+	return &weirv1.ListPrincipalsResponse{Principals: found.All, NextPageToken: found.Next}, nil
+}
+
+func principalToProto(p trust.Principal) *weirv1.Principal {
+	return &weirv1.Principal{
+		Role: string(p.Kind), Name: p.Name, Joined: timestamppb.New(p.Joined), Revoked: p.Revoked,
+		Addresses: compile.PrefixTexts(p.Addresses),
+	}
 }
 
 // RevokePrincipal ends what a principal proves itself by: its certificates, or its bearer token, and the join tokens that it had.
@@ -279,16 +290,20 @@ func tokenToProto(token trust.JoinToken, used int) *weirv1.Token {
 }
 
 // ListTokens lists join tokens, those that end first first.
-func (t *Service) ListTokens(context.Context, *weirv1.ListTokensRequest) (*weirv1.ListTokensResponse, error) {
-	now, _ := t.Store.Trust.Watch()
-	tokens := slices.SortedFunc(now.Tokens.Values(), func(a, b trust.JoinToken) int {
-		return cmp.Or(a.Expires.Compare(b.Expires), cmp.Compare(a.ID, b.ID))
-	})
-	response := &weirv1.ListTokensResponse{}
-	for _, token := range tokens {
-		response.Tokens = append(response.Tokens, tokenToProto(token, now.Uses.Count(token.ID)))
+func (t *Service) ListTokens(_ context.Context, r *weirv1.ListTokensRequest) (*weirv1.ListTokensResponse, error) {
+	page, err := query.NewPage(r)
+	if err != nil {
+		return nil, apierr.ToConnect(err)
 	}
-	return response, nil
+	now, _ := t.Store.Trust.Watch()
+	key := func(token trust.JoinToken) string { return query.TimeKey(token.Expires, token.ID) }
+	found := query.Collect[*weirv1.Token](page)
+	for _, token := range slices.SortedFunc(now.Tokens.Values(), func(a, b trust.JoinToken) int { return cmp.Compare(key(a), key(b)) }) {
+		if !found.Add(key(token), func() *weirv1.Token { return tokenToProto(token, now.Uses.Count(token.ID)) }) {
+			break
+		}
+	}
+	return &weirv1.ListTokensResponse{Tokens: found.All, NextPageToken: found.Next}, nil
 }
 
 // DeleteToken takes a join token back.

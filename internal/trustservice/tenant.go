@@ -14,6 +14,7 @@ import (
 	"github.com/weirlb/weir/internal/authz"
 	"github.com/weirlb/weir/internal/compile"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/resource/query"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/store/truststore"
@@ -121,17 +122,20 @@ func (t *Service) ApplyTenants(ctx context.Context, r *weirv1.ApplyTenantsReques
 }
 
 // ListTenants lists the tenants that the caller may see, by name.
-func (t *Service) ListTenants(ctx context.Context, _ *weirv1.ListTenantsRequest) (*weirv1.ListTenantsResponse, error) {
+func (t *Service) ListTenants(ctx context.Context, r *weirv1.ListTenantsRequest) (*weirv1.ListTenantsResponse, error) {
+	page, err := query.NewPage(r)
+	if err != nil {
+		return nil, apierr.ToConnect(err)
+	}
 	now, _ := t.Store.Trust.Watch()
 	s := t.View()
-	rows := t.tenantRows(s)
-	response := &weirv1.ListTenantsResponse{}
-	for name, tenant := range now.Tenants.All() {
-		if authz.CanView(ctx, name) {
-			response.Tenants = append(response.Tenants, tenantToProto(tenant, s, rows))
+	rows, found := t.tenantRows(s), query.Collect[*weirv1.Tenant](page)
+	for name, tenant := range now.Tenants.From(page.After) {
+		if authz.CanView(ctx, name) && !found.Add(name, func() *weirv1.Tenant { return tenantToProto(tenant, s, rows) }) {
+			break
 		}
 	}
-	return response, nil
+	return &weirv1.ListTenantsResponse{Tenants: found.All, NextPageToken: found.Next}, nil
 }
 
 // GetTenant returns one tenant.

@@ -10,6 +10,7 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/apierr"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/resource/query"
 	"github.com/weirlb/weir/internal/store/auditlog"
 	"github.com/weirlb/weir/internal/store/truststore"
 	"github.com/weirlb/weir/internal/trust"
@@ -162,17 +163,26 @@ func (t *Service) UpdateUser(ctx context.Context, r *weirv1.UpdateUserRequest) (
 }
 
 // ListUsers lists users by name.
-func (t *Service) ListUsers(context.Context, *weirv1.ListUsersRequest) (*weirv1.ListUsersResponse, error) {
-	now, _ := t.Store.Trust.Watch()
-	response := &weirv1.ListUsersResponse{}
-	for name, account := range now.Accounts.All() {
-		user := userToProto(account)
-		if account.Revoked || now.HasRevoked(trust.User, name) {
-			user.Method = "revoked"
-		}
-		response.Users = append(response.Users, user)
+func (t *Service) ListUsers(_ context.Context, r *weirv1.ListUsersRequest) (*weirv1.ListUsersResponse, error) {
+	page, err := query.NewPage(r)
+	if err != nil {
+		return nil, apierr.ToConnect(err)
 	}
-	return response, nil
+	now, _ := t.Store.Trust.Watch()
+	found := query.Collect[*weirv1.User](page)
+	for name, account := range now.Accounts.From(page.After) {
+		more := found.Add(name, func() *weirv1.User {
+			user := userToProto(account)
+			if account.Revoked || now.HasRevoked(trust.User, name) {
+				user.Method = "revoked"
+			}
+			return user
+		})
+		if !more {
+			break
+		}
+	}
+	return &weirv1.ListUsersResponse{Users: found.All, NextPageToken: found.Next}, nil
 }
 
 // DeleteUser ends a user and all its credentials.

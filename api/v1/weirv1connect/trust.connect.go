@@ -91,9 +91,10 @@ type TrustServiceClient interface {
 	WhoAmI(context.Context, *v1.WhoAmIRequest) (*v1.WhoAmIResponse, error)
 	// Makes a join token. Its text is in the answer, and nowhere afterwards.
 	CreateToken(context.Context, *v1.CreateTokenRequest) (*v1.CreateTokenResponse, error)
+	// Lists join tokens without their texts, those that end first first, in pages.
 	ListTokens(context.Context, *v1.ListTokensRequest) (*v1.ListTokensResponse, error)
 	DeleteToken(context.Context, *v1.DeleteTokenRequest) (*v1.DeleteTokenResponse, error)
-	// Lists muxes, hosts, managers and users that hold a credential.
+	// Lists muxes, hosts, managers and users that hold a credential, by role and name, in pages.
 	ListPrincipals(context.Context, *v1.ListPrincipalsRequest) (*v1.ListPrincipalsResponse, error)
 	// Ends all certificates that a principal has, and the streams opened with them. It may join again.
 	RevokePrincipal(context.Context, *v1.RevokePrincipalRequest) (*v1.RevokePrincipalResponse, error)
@@ -103,11 +104,12 @@ type TrustServiceClient interface {
 	UpdateUser(context.Context, *v1.UpdateUserRequest) (*v1.UpdateUserResponse, error)
 	// Gives a user another bearer token or certificate, which ends all those before it.
 	RotateUser(context.Context, *v1.RotateUserRequest) (*v1.RotateUserResponse, error)
+	// Lists users by name, in pages.
 	ListUsers(context.Context, *v1.ListUsersRequest) (*v1.ListUsersResponse, error)
 	DeleteUser(context.Context, *v1.DeleteUserRequest) (*v1.DeleteUserResponse, error)
 	// Creates or replaces tenants, all of them or none.
 	ApplyTenants(context.Context, *v1.ApplyTenantsRequest) (*v1.ApplyTenantsResponse, error)
-	// Lists tenants that the caller may see, with what they use.
+	// Lists tenants that the caller may see, with what they use, by name, in pages.
 	ListTenants(context.Context, *v1.ListTenantsRequest) (*v1.ListTenantsResponse, error)
 	GetTenant(context.Context, *v1.GetTenantRequest) (*v1.GetTenantResponse, error)
 	// Refused while the tenant has VIPs.
@@ -441,9 +443,10 @@ type TrustServiceHandler interface {
 	WhoAmI(context.Context, *v1.WhoAmIRequest) (*v1.WhoAmIResponse, error)
 	// Makes a join token. Its text is in the answer, and nowhere afterwards.
 	CreateToken(context.Context, *v1.CreateTokenRequest) (*v1.CreateTokenResponse, error)
+	// Lists join tokens without their texts, those that end first first, in pages.
 	ListTokens(context.Context, *v1.ListTokensRequest) (*v1.ListTokensResponse, error)
 	DeleteToken(context.Context, *v1.DeleteTokenRequest) (*v1.DeleteTokenResponse, error)
-	// Lists muxes, hosts, managers and users that hold a credential.
+	// Lists muxes, hosts, managers and users that hold a credential, by role and name, in pages.
 	ListPrincipals(context.Context, *v1.ListPrincipalsRequest) (*v1.ListPrincipalsResponse, error)
 	// Ends all certificates that a principal has, and the streams opened with them. It may join again.
 	RevokePrincipal(context.Context, *v1.RevokePrincipalRequest) (*v1.RevokePrincipalResponse, error)
@@ -453,11 +456,12 @@ type TrustServiceHandler interface {
 	UpdateUser(context.Context, *v1.UpdateUserRequest) (*v1.UpdateUserResponse, error)
 	// Gives a user another bearer token or certificate, which ends all those before it.
 	RotateUser(context.Context, *v1.RotateUserRequest) (*v1.RotateUserResponse, error)
+	// Lists users by name, in pages.
 	ListUsers(context.Context, *v1.ListUsersRequest) (*v1.ListUsersResponse, error)
 	DeleteUser(context.Context, *v1.DeleteUserRequest) (*v1.DeleteUserResponse, error)
 	// Creates or replaces tenants, all of them or none.
 	ApplyTenants(context.Context, *v1.ApplyTenantsRequest) (*v1.ApplyTenantsResponse, error)
-	// Lists tenants that the caller may see, with what they use.
+	// Lists tenants that the caller may see, with what they use, by name, in pages.
 	ListTenants(context.Context, *v1.ListTenantsRequest) (*v1.ListTenantsResponse, error)
 	GetTenant(context.Context, *v1.GetTenantRequest) (*v1.GetTenantResponse, error)
 	// Refused while the tenant has VIPs.

@@ -252,7 +252,7 @@ type WeirServiceClient interface {
 	ListEvents(context.Context, *v1.ListEventsRequest) (*v1.ListEventsResponse, error)
 	// Streams events as they happen. REST gets one JSON object a line.
 	WatchEvents(context.Context, *v1.WatchEventsRequest) (*connect.ServerStreamForClient[v1.WatchEventsResponse], error)
-	// Lists muxes and hosts with their status, by name.
+	// Lists muxes, hosts and switches with their status, by name, in pages.
 	ListNodes(context.Context, *v1.ListNodesRequest) (*v1.ListNodesResponse, error)
 	GetNode(context.Context, *v1.GetNodeRequest) (*v1.GetNodeResponse, error)
 	// Streams nodes as they change, without their counters: WatchRates has what these grow by. REST gets one JSON object a line.
@@ -263,7 +263,7 @@ type WeirServiceClient interface {
 	DrainSwitch(context.Context, *v1.DrainSwitchRequest) (*v1.DrainSwitchResponse, error)
 	// Undoes the drain of a switch: VIPs that are to be in it come back.
 	UndrainSwitch(context.Context, *v1.UndrainSwitchRequest) (*v1.UndrainSwitchResponse, error)
-	// Sums up the installation, with all nodes.
+	// Sums up the installation, with its nodes in pages.
 	GetStatus(context.Context, *v1.GetStatusRequest) (*v1.GetStatusResponse, error)
 	// Streams the sums of GetStatus and what needs attention, whenever either differs. REST gets one JSON object a line.
 	WatchStatus(context.Context, *v1.WatchStatusRequest) (*connect.ServerStreamForClient[v1.WatchStatusResponse], error)
@@ -1257,7 +1257,7 @@ type WeirServiceHandler interface {
 	ListEvents(context.Context, *v1.ListEventsRequest) (*v1.ListEventsResponse, error)
 	// Streams events as they happen. REST gets one JSON object a line.
 	WatchEvents(context.Context, *v1.WatchEventsRequest, *connect.ServerStream[v1.WatchEventsResponse]) error
-	// Lists muxes and hosts with their status, by name.
+	// Lists muxes, hosts and switches with their status, by name, in pages.
 	ListNodes(context.Context, *v1.ListNodesRequest) (*v1.ListNodesResponse, error)
 	GetNode(context.Context, *v1.GetNodeRequest) (*v1.GetNodeResponse, error)
 	// Streams nodes as they change, without their counters: WatchRates has what these grow by. REST gets one JSON object a line.
@@ -1268,7 +1268,7 @@ type WeirServiceHandler interface {
 	DrainSwitch(context.Context, *v1.DrainSwitchRequest) (*v1.DrainSwitchResponse, error)
 	// Undoes the drain of a switch: VIPs that are to be in it come back.
 	UndrainSwitch(context.Context, *v1.UndrainSwitchRequest) (*v1.UndrainSwitchResponse, error)
-	// Sums up the installation, with all nodes.
+	// Sums up the installation, with its nodes in pages.
 	GetStatus(context.Context, *v1.GetStatusRequest) (*v1.GetStatusResponse, error)
 	// Streams the sums of GetStatus and what needs attention, whenever either differs. REST gets one JSON object a line.
 	WatchStatus(context.Context, *v1.WatchStatusRequest, *connect.ServerStream[v1.WatchStatusResponse]) error

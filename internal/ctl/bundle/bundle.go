@@ -139,13 +139,14 @@ func message[T proto.Message](name string, call func(context.Context) (T, error)
 func clusterParts(c *rpc.Client) []part {
 	return []part{
 		message("cluster/status.json", func(ctx context.Context) (*weirv1.GetStatusResponse, error) {
-			return c.GetStatus(ctx, &weirv1.GetStatusRequest{})
+			return c.Status(ctx)
 		}),
 		message("cluster/managers.json", func(ctx context.Context) (*weirv1.ListManagersResponse, error) {
 			return c.ListManagers(ctx, &weirv1.ListManagersRequest{})
 		}),
 		message("cluster/nodes.json", func(ctx context.Context) (*weirv1.ListNodesResponse, error) {
-			return c.ListNodes(ctx, &weirv1.ListNodesRequest{})
+			nodes, err := c.Nodes(ctx, "")
+			return &weirv1.ListNodesResponse{Nodes: nodes}, err
 		}),
 		{"cluster/vips.json", func(ctx context.Context) ([]byte, error) {
 			vips, err := session.ListVIPs(ctx, c, &weirv1.ListVIPsRequest{})
@@ -155,10 +156,12 @@ func clusterParts(c *rpc.Client) []part {
 			return json.MarshalIndent(output.Documents(vips, output.VIPStatus), "", " ")
 		}},
 		message("cluster/pools.json", func(ctx context.Context) (*weirv1.ListAddressPoolsResponse, error) {
-			return c.ListAddressPools(ctx, &weirv1.ListAddressPoolsRequest{})
+			pools, err := session.ListPools(ctx, c, "")
+			return &weirv1.ListAddressPoolsResponse{Pools: pools}, err
 		}),
 		message("cluster/tenants.json", func(ctx context.Context) (*weirv1.ListTenantsResponse, error) {
-			return c.ListTenants(ctx, &weirv1.ListTenantsRequest{})
+			tenants, err := session.ListTenants(ctx, c)
+			return &weirv1.ListTenantsResponse{Tenants: tenants}, err
 		}),
 		message("cluster/events.json", func(ctx context.Context) (*weirv1.ListEventsResponse, error) {
 			return c.ListEvents(ctx, &weirv1.ListEventsRequest{PageSize: mostList})

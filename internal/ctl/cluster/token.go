@@ -192,11 +192,10 @@ func listTokensCommand(s *session.Session) *cobra.Command {
 		Use: "list", Short: "List tokens, without their texts", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return s.Call(cmd.Context(), func(ctx context.Context, client *rpc.Client) error {
-				response, err := client.ListTokens(ctx, &weirv1.ListTokensRequest{})
+				tokens, err := session.ListTokens(ctx, client)
 				if err != nil {
 					return fmt.Errorf("list tokens: %w", err)
 				}
-				tokens := response.GetTokens()
 				return s.Output.Print(cmd.OutOrStdout(), output.Messages(tokens), table.Tokens(tokens).Write)
 			})
 		},

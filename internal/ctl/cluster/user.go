@@ -176,11 +176,10 @@ func listUsersCommand(s *session.Session) *cobra.Command {
 		Use: "list", Short: "List users, what they may do, and how they prove who they are", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return s.Call(cmd.Context(), func(ctx context.Context, client *rpc.Client) error {
-				response, err := client.ListUsers(ctx, &weirv1.ListUsersRequest{})
+				users, err := session.ListUsers(ctx, client)
 				if err != nil {
 					return fmt.Errorf("list users: %w", err)
 				}
-				users := response.GetUsers()
 				return s.Output.Print(cmd.OutOrStdout(), output.Messages(users), table.Users(users).Write)
 			})
 		},

@@ -6,7 +6,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/ctl/session"
 	"github.com/weirlb/weir/internal/ctl/table"
 	"github.com/weirlb/weir/internal/daemon"
@@ -59,7 +58,7 @@ works while an installation is upgraded: managers first, then muxes, then hosts.
 }
 
 func versions(ctx context.Context, c *rpc.Client, found []programVersion) ([]programVersion, error) {
-	status, err := c.GetStatus(ctx, &weirv1.GetStatusRequest{})
+	status, err := c.Status(ctx)
 	if err != nil {
 		return nil, err
 	}

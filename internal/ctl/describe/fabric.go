@@ -29,11 +29,11 @@ func fabricCommand(s *session.Session) *cobra.Command {
 				if err != nil {
 					return fmt.Errorf("describe fabric %s: %w", args[0], err)
 				}
-				switches, err := client.ListNodes(ctx, &weirv1.ListNodesRequest{Role: string(model.RoleSwitch)})
+				switches, err := client.Nodes(ctx, model.RoleSwitch)
 				if err != nil {
 					return fmt.Errorf("describe fabric %s: %w", args[0], err)
 				}
-				return describeFabric(cmd.OutOrStdout(), declared.GetFabric(), switches.GetNodes())
+				return describeFabric(cmd.OutOrStdout(), declared.GetFabric(), switches)
 			})
 		},
 	}

@@ -75,7 +75,7 @@ type observation struct {
 }
 
 func observe(ctx context.Context, s *session.Session, client *rpc.Client) (*observation, error) {
-	status, err := client.GetStatus(ctx, &weirv1.GetStatusRequest{})
+	status, err := client.Status(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -98,11 +98,11 @@ func (t *top) refresh(ctx context.Context, busiest []string) error {
 	}
 	t.hosts = nil
 	if anyAttached(vips.GetVips()) || anyMultipath(vips.GetVips()) {
-		hosts, err := t.client.ListNodes(ctx, &weirv1.ListNodesRequest{Role: string(model.RoleHost)})
+		hosts, err := t.client.Nodes(ctx, model.RoleHost)
 		if err != nil {
 			return fmt.Errorf("list nodes: %w", err)
 		}
-		t.hosts = hosts.GetNodes()
+		t.hosts = hosts
 	}
 	t.muxes, t.vips, t.more = muxes, vips.GetVips(), more
 	t.gauge.observe(muxes)

@@ -11,6 +11,7 @@ import (
 	"github.com/weirlb/weir/internal/ctl/output"
 	"github.com/weirlb/weir/internal/ctl/session"
 	"github.com/weirlb/weir/internal/ctl/table"
+	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
 )
 
@@ -26,11 +27,10 @@ func nodesCommand(s *session.Session) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return s.View(cmd, watch, func(ctx context.Context, client *rpc.Client, out io.Writer) error {
 				if len(args) == 0 {
-					response, err := client.ListNodes(ctx, &weirv1.ListNodesRequest{Role: role})
+					nodes, err := client.Nodes(ctx, model.Role(role))
 					if err != nil {
 						return fmt.Errorf("list nodes: %w", err)
 					}
-					nodes := response.GetNodes()
 					return s.Output.Print(out, output.Messages(nodes), nodeTable(s, nodes))
 				}
 				response, err := client.GetNode(ctx, &weirv1.GetNodeRequest{Name: args[0]})

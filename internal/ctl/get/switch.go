@@ -6,7 +6,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/ctl/output"
 	"github.com/weirlb/weir/internal/ctl/session"
 	"github.com/weirlb/weir/internal/ctl/table"
@@ -22,11 +21,10 @@ func switchesCommand(s *session.Session) *cobra.Command {
 		Args:    session.Arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return s.Call(cmd.Context(), func(ctx context.Context, client *rpc.Client) error {
-				response, err := client.ListNodes(ctx, &weirv1.ListNodesRequest{Role: string(model.RoleSwitch)})
+				nodes, err := client.Nodes(ctx, model.RoleSwitch)
 				if err != nil {
 					return fmt.Errorf("list switches: %w", err)
 				}
-				nodes := response.GetNodes()
 				return s.Output.Print(cmd.OutOrStdout(), output.Messages(nodes), table.Switches(nodes, s.Now()).Write)
 			})
 		},

@@ -24,11 +24,11 @@ func tenantsCommand(s *session.Session) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return s.Call(cmd.Context(), func(ctx context.Context, client *rpc.Client) error {
 				if len(args) == 0 {
-					response, err := client.ListTenants(ctx, &weirv1.ListTenantsRequest{})
+					tenants, err := session.ListTenants(ctx, client)
 					if err != nil {
 						return fmt.Errorf("list tenants: %w", err)
 					}
-					return printTenants(s, cmd.OutOrStdout(), response.GetTenants())
+					return printTenants(s, cmd.OutOrStdout(), tenants)
 				}
 				response, err := client.GetTenant(ctx, &weirv1.GetTenantRequest{Name: args[0]})
 				if err != nil {

@@ -73,14 +73,14 @@ func VIPNames(ctx context.Context, client *rpc.Client) ([]string, error) {
 
 // NodeNames is a NameLister of muxes and hosts.
 func NodeNames(ctx context.Context, client *rpc.Client) ([]string, error) {
-	response, err := client.ListNodes(ctx, &weirv1.ListNodesRequest{})
-	return names(response.GetNodes(), err, func(n *weirv1.Node) string { return n.GetName() + "\t" + n.GetRole() })
+	nodes, err := client.Nodes(ctx, "")
+	return names(nodes, err, func(n *weirv1.Node) string { return n.GetName() + "\t" + n.GetRole() })
 }
 
 // SwitchNames is a NameLister of switches.
 func SwitchNames(ctx context.Context, client *rpc.Client) ([]string, error) {
-	response, err := client.ListNodes(ctx, &weirv1.ListNodesRequest{Role: string(model.RoleSwitch)})
-	return names(response.GetNodes(), err, (*weirv1.Node).GetName)
+	switches, err := client.Nodes(ctx, model.RoleSwitch)
+	return names(switches, err, (*weirv1.Node).GetName)
 }
 
 func muxNames(ctx context.Context, client *rpc.Client) ([]string, error) {
@@ -114,6 +114,6 @@ func FabricNames(ctx context.Context, client *rpc.Client) ([]string, error) {
 
 // TenantNames is a NameLister of tenants.
 func TenantNames(ctx context.Context, client *rpc.Client) ([]string, error) {
-	response, err := client.ListTenants(ctx, &weirv1.ListTenantsRequest{})
-	return names(response.GetTenants(), err, (*weirv1.Tenant).GetName)
+	tenants, err := ListTenants(ctx, client)
+	return names(tenants, err, (*weirv1.Tenant).GetName)
 }

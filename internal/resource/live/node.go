@@ -265,3 +265,17 @@ func withoutCounters(n *weirv1.Node) *weirv1.Node {
 	}
 	return quiet
 }
+
+// WithoutEndpoints is what a mux said, without its counters: there is one for each endpoint of all VIPs. What it said
+// is shared with others, and stays as it is.
+func WithoutEndpoints(mux *weirv1.MuxStatus) *weirv1.MuxStatus {
+	if mux == nil {
+		return nil
+	}
+	return &weirv1.MuxStatus{
+		XdpMode: mux.GetXdpMode(), Interface: mux.GetInterface(), Peers: mux.GetPeers(), Verdicts: mux.GetVerdicts(),
+		Warnings: mux.GetWarnings(), Snat: mux.GetSnat(), Pressures: mux.GetPressures(), Flows: mux.GetFlows(),
+		NatSessions: mux.GetNatSessions(), GracefulRestart: mux.GetGracefulRestart(), LastPacket: mux.GetLastPacket(),
+		Neighbors: mux.GetNeighbors(),
+	}
+}

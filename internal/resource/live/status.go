@@ -64,7 +64,7 @@ func (s *Streams) warned(status *weirv1.GetStatusResponse, nodes []*weirv1.Node,
 	newest := status.GetGeneration()
 	status.Nodes, status.Generation = nodes, min(newest, uint64(at))
 	warnings, total := warning.Of(status, s.Now())
-	status.Nodes, status.VipWarnings, status.VipWarningsTotal, status.Generation = nil, nil, 0, newest
+	status.Nodes, status.HostBackends, status.VipWarnings, status.VipWarningsTotal, status.Generation = nil, nil, nil, 0, newest
 	return &weirv1.WatchStatusResponse{Status: status, Warnings: warnings[:min(len(warnings), maxWarnings)], WarningsTotal: uint32(total)}
 }
 

@@ -205,25 +205,21 @@ func (m *Networks) ListVirtualNetworks(ctx context.Context, r *weirv1.ListVirtua
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
-	page, err := query.NewPage(r.GetPageSize(), r.GetPageToken())
+	page, err := query.NewPage(r)
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
-	response := &weirv1.ListVirtualNetworksResponse{}
+	found := query.Collect[*weirv1.VirtualNetwork](page)
 	for name, n := range state.Networks.From(f.From(page.After)) {
 		if !f.InRange(name) {
 			break
 		}
-		if name <= page.After || !f.Fits(n.Tenant, n.Labels) || !authz.CanView(ctx, n.Tenant) {
-			continue
-		}
-		if len(response.Networks) == page.Size {
-			response.NextPageToken = page.Token(response.Networks[page.Size-1].GetName())
+		fits := f.Fits(n.Tenant, n.Labels) && authz.CanView(ctx, n.Tenant)
+		if fits && !found.Add(name, func() *weirv1.VirtualNetwork { return networkWithStatus(ctx, state, n) }) {
 			break
 		}
-		response.Networks = append(response.Networks, networkWithStatus(ctx, state, n))
 	}
-	return response, nil
+	return &weirv1.ListVirtualNetworksResponse{Networks: found.All, NextPageToken: found.Next}, nil
 }
 
 // GetVirtualNetwork returns one network.

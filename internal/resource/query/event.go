@@ -1,13 +1,9 @@
 package query
 
 import (
-	"cmp"
 	"context"
-	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	"slices"
-	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -60,34 +56,6 @@ func EventToProto(e eventlog.Event) *weirv1.Event {
 	}
 }
 
-// EventToken is where a page of events goes on: behind that one. One that happens again meanwhile moves to
+// EventKey is what lists of events are in order of, the latest last. An event that happens again between two pages moves to
 // the end.
-type EventToken struct {
-	Last time.Time `json:"last"`
-	Name string    `json:"name"`
-}
-
-func (t EventToken) String() string {
-	text, err := json.Marshal(t)
-	if err != nil {
-		return ""
-	}
-	return base64.RawURLEncoding.EncodeToString(text)
-}
-
-// ParseEventToken reads what String wrote; an empty text is the begin.
-func ParseEventToken(s string) (t EventToken, err error) {
-	text, err := base64.RawURLEncoding.DecodeString(s)
-	if err == nil && s != "" {
-		err = json.Unmarshal(text, &t)
-	}
-	if err != nil {
-		return t, &model.FieldError{Field: "pageToken", Reason: fmt.Sprintf("must be the nextPageToken of the page before, is %.80q", s)}
-	}
-	return t, nil
-}
-
-// Before says whether the token is of e or of one behind it.
-func (t EventToken) Before(e eventlog.Event) bool {
-	return t == EventToken{} || cmp.Or(e.Last.Compare(t.Last), cmp.Compare(e.Name(), t.Name)) > 0
-}
+func EventKey(e eventlog.Event) string { return TimeKey(e.Last, e.Name()) }

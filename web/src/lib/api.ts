@@ -6,7 +6,7 @@ import type {
   ExplainPacketResponseJson, ExplainPathRequestJson, ExplainPathResponseJson, ExplainRequestJson, ExplainResponseJson, GetSNATResponseJson, GetVIPResponseJson, ListEventsRequestJson,
   ListFabricsResponseJson, ListVIPsRequestJson, ListVIPsResponseJson, ListVirtualNetworksResponseJson,
   WatchEventsRequestJson, WatchEventsResponseJson, WatchNodesRequestJson, WatchNodesResponseJson, WatchRatesRequestJson, WatchRatesResponseJson,
-  WatchStatusResponseJson, ListEventsResponseJson, GetNodeResponseJson, ListNodesResponseJson,
+  WatchStatusResponseJson, ListEventsResponseJson, GetNodeResponseJson, ListNodesRequestJson, ListNodesResponseJson,
   CaptureRequestJson, CaptureResponseJson, ObserveRequestJson, ObserveResponseJson,
 } from "../gen/v1/weir_pb";
 import type { ListManagersResponseJson } from "../gen/v1/cluster_pb";
@@ -23,24 +23,25 @@ export class ApiError extends Error {
 }
 
 type None = Record<string, never>;
+type Paged = { pageToken?: string };
 type Calls = {
-  "WeirService/ListNodes": [{ role?: string }, ListNodesResponseJson];
+  "WeirService/ListNodes": [ListNodesRequestJson, ListNodesResponseJson];
   "WeirService/GetNode": [{ name: string }, GetNodeResponseJson];
   "WeirService/ListVIPs": [ListVIPsRequestJson, ListVIPsResponseJson];
   "WeirService/GetVIP": [{ name: string }, GetVIPResponseJson];
   "WeirService/GetSNAT": [{ name: string }, GetSNATResponseJson];
   "WeirService/ListEvents": [ListEventsRequestJson, ListEventsResponseJson];
-  "WeirService/ListVirtualNetworks": [None, ListVirtualNetworksResponseJson];
+  "WeirService/ListVirtualNetworks": [Paged, ListVirtualNetworksResponseJson];
   "WeirService/ListFabrics": [None, ListFabricsResponseJson];
   "WeirService/Explain": [ExplainRequestJson, ExplainResponseJson];
   "WeirService/ExplainPacket": [{ mux: string; frame: string }, ExplainPacketResponseJson];
   "WeirService/ExplainPath": [ExplainPathRequestJson, ExplainPathResponseJson];
   "ClusterService/ListManagers": [None, ListManagersResponseJson];
   "TrustService/WhoAmI": [None, WhoAmIResponseJson];
-  "TrustService/ListTenants": [None, ListTenantsResponseJson];
-  "TrustService/ListUsers": [None, ListUsersResponseJson];
-  "TrustService/ListTokens": [None, ListTokensResponseJson];
-  "TrustService/ListPrincipals": [None, ListPrincipalsResponseJson];
+  "TrustService/ListTenants": [Paged, ListTenantsResponseJson];
+  "TrustService/ListUsers": [Paged, ListUsersResponseJson];
+  "TrustService/ListTokens": [Paged, ListTokensResponseJson];
+  "TrustService/ListPrincipals": [Paged, ListPrincipalsResponseJson];
   "WeirService/ApplyVIPs": [ApplyVIPsRequestJson, ApplyVIPsResponseJson];
   "WeirService/PatchVIP": [PatchVIPRequestJson, PatchVIPResponseJson];
   "TrustService/RevokePrincipal": [RevokePrincipalRequestJson, RevokePrincipalResponseJson];
@@ -88,6 +89,19 @@ export async function call<M extends keyof Calls>(method: M, request: Calls[M][0
   } catch (err) {
     if (signal?.aborted) throw err;
     throw new ApiError("unavailable", "the manager's answer broke off");
+  }
+}
+
+/** Reads the pages of a list until there are `most` results, or all of them. */
+export async function pages<R extends { nextPageToken?: string }, T>(
+  read: (pageToken: string) => Promise<R>, of: (page: R) => T[] | undefined, most = Infinity,
+): Promise<{ all: T[]; more: boolean }> {
+  const all: T[] = [];
+  for (let pageToken = ""; ; ) {
+    const page = await read(pageToken);
+    all.push(...(of(page) ?? []));
+    pageToken = page.nextPageToken ?? "";
+    if (!pageToken || all.length >= most) return { all: all.slice(0, most), more: Boolean(pageToken) || all.length > most };
   }
 }
 

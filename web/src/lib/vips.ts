@@ -1,6 +1,6 @@
 // VIPs that a page looks for among all of them.
 
-import { call } from "./api";
+import { call, pages } from "./api";
 import type { VIPJson } from "../gen/v1/resource_pb";
 
 export const most = 1000; // VIPs that are looked through, the first by name
@@ -36,25 +36,15 @@ export class Finder {
   }
 
   private async all(signal: AbortSignal): Promise<Found> {
-    const found: Found = { vips: [], names: new Map(), more: false };
-    let pageToken = "";
-    for (let seen = 0; seen < most; seen += atOnce) {
-      const page = await call("WeirService/ListVIPs", { pageSize: atOnce, pageToken }, signal);
-      for (const v of page.vips ?? []) {
-        found.names.set(v.address ?? "", v.name ?? "");
-        if (this.fits(v)) found.vips.push(v);
-      }
-      pageToken = page.nextPageToken ?? "";
-      if (!pageToken) return found;
-    }
-    return { ...found, more: true };
+    const { all, more } = await pages((pageToken) => call("WeirService/ListVIPs", { pageSize: atOnce, pageToken }, signal), (r) => r.vips, most);
+    return { vips: all.filter(this.fits), names: new Map(all.map((v) => [v.address ?? "", v.name ?? ""])), more };
   }
 
   private async again(known: VIPJson[], signal: AbortSignal): Promise<VIPJson[]> {
     const fresh: VIPJson[] = [];
     for (let i = 0; i < known.length; i += atOnce) {
       const addresses = known.slice(i, i + atOnce).map((v) => v.address ?? "");
-      fresh.push(...((await call("WeirService/ListVIPs", { addresses }, signal)).vips ?? []));
+      fresh.push(...(await pages((pageToken) => call("WeirService/ListVIPs", { addresses, pageToken }, signal), (r) => r.vips)).all);
     }
     return fresh.filter(this.fits);
   }
