@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"runtime/debug"
 	"slices"
 	"testing"
 	"time"
@@ -63,6 +64,7 @@ func sharedBytes(t *testing.T, f *MuxFeed) *byte {
 // However many muxes there are, what they are told alike is encoded once a generation, and so are their snapshots while
 // one of them is on its way.
 func TestUpdatesAreEncodedOnce(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // nobody holds a snapshot here while it is on its way
 	h := newMuxHub()
 	s := &store.State{HashKey: flowhash.Key{1}, Generation: 7}
 	h.held = []heldState{{state: s}}
