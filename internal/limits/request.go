@@ -24,7 +24,6 @@ const (
 	few  = 256
 	some = 1 << 14
 	many = 1 << 18
-	vips = 1 << 20 // a dry run of 20 000 VIPs with 40 backends each
 )
 
 // Unknown is what somebody who is not known may send, in bytes. It is never decompressed.
@@ -38,7 +37,7 @@ func (r Request) Large() bool { return r.Bytes > 4*medium }
 
 // Requests are the bounds of all procedures.
 var Requests = map[string]Request{
-	weirv1connect.WeirServiceApplyVIPsProcedure:            {large, vips, 1},
+	weirv1connect.WeirServiceApplyVIPsProcedure:            {large, many, 1},
 	weirv1connect.WeirServiceCreateVIPProcedure:            {4 * medium, many, 1},
 	weirv1connect.WeirServiceUpdateVIPProcedure:            {4 * medium, many, 1},
 	weirv1connect.WeirServicePatchVIPProcedure:             {4 * medium, many, 1},

@@ -97,7 +97,7 @@ func TestEmptyMessagesAreCounted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const n = 1 << 21
+	const n = 1 << 20
 	text := []byte(`{"vips": [` + strings.Repeat("{},", n) + `{}]}`)
 	for what, c := range map[string]struct {
 		path, kind string
@@ -111,7 +111,7 @@ func TestEmptyMessagesAreCounted(t *testing.T) {
 	} {
 		took := allocated(func() {
 			status, answer := send(t, boss, http.MethodPost, url+c.path, c.kind, bytes.NewReader(c.body))
-			if !strings.Contains(answer, "holds more than 1048576 messages") {
+			if !strings.Contains(answer, "holds more than 262144 messages") {
 				t.Errorf("%s: got %d %.300s", what, status, answer)
 			}
 		})
