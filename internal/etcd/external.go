@@ -20,10 +20,7 @@ const (
 	MaxOperations   = 16384
 	maxRequestBytes = 64 << 20
 	keepRevisions   = "1000"
-	// catchUpEntries of raft's log are kept in memory for members that are behind. Others are sent the file: etcd keeps what
-	// comes meanwhile. Each may be as large as a request.
-	catchUpEntries = 1000
-	reachTimeout   = 5 * time.Second
+	reachTimeout    = 5 * time.Second
 )
 
 // Bounds of the quota of the embedded etcd, in bytes: how large its file may be. A manager has what is in it in memory,

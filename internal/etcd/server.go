@@ -150,7 +150,6 @@ func (s *Server) config(cfg Config) (*embed.Config, error) {
 	c.InitialCluster = c.Name + "=" + peer.String()
 	c.TickMs, c.ElectionMs = heartbeat, election
 	c.AutoCompactionMode, c.AutoCompactionRetention = embed.CompactorModeRevision, keepRevisions
-	c.SnapshotCatchUpEntries = catchUpEntries
 	c.QuotaBackendBytes = cfg.Quota
 	c.MaxTxnOps, c.MaxRequestBytes = MaxOperations, maxRequestBytes
 	return c, nil

@@ -2,12 +2,14 @@ package rpc
 
 import (
 	"context"
+	"errors"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/model"
 )
 
-// Pages reads a whole list: read returns the page of a token, and the token of the next page, "" after the last.
+// Pages reads a whole list: read returns the page of a token, and the token of the next page, "" after the last. It is an
+// error if pages do not go on.
 func Pages[T any](read func(token string) ([]T, string, error)) (all []T, err error) {
 	for token := ""; ; {
 		page, next, err := read(token)
@@ -16,6 +18,9 @@ func Pages[T any](read func(token string) ([]T, string, error)) (all []T, err er
 		}
 		if all = append(all, page...); next == "" {
 			return all, nil
+		}
+		if next == token {
+			return nil, errors.New("the manager names the page that it sent as the next one: is it of another release?")
 		}
 		token = next
 	}

@@ -164,7 +164,8 @@ func clusterParts(c *rpc.Client) []part {
 			return &weirv1.ListTenantsResponse{Tenants: tenants}, err
 		}),
 		message("cluster/events.json", func(ctx context.Context) (*weirv1.ListEventsResponse, error) {
-			return c.ListEvents(ctx, &weirv1.ListEventsRequest{PageSize: mostList})
+			events, err := session.ListEvents(ctx, c, &weirv1.ListEventsRequest{})
+			return &weirv1.ListEventsResponse{Events: events[max(0, len(events)-mostList):]}, err
 		}),
 		message("cluster/audit.json", func(ctx context.Context) (*weirv1.ListAuditResponse, error) {
 			return c.ListAudit(ctx, &weirv1.ListAuditRequest{Limit: mostList})

@@ -37,7 +37,7 @@ func (n *Needs) follow(update *wire.HostUpdate) {
 	if update.Snapshot {
 		*n = Needs{keys: n.keys, secrets: n.secrets}
 	}
-	if len(update.Backends)+len(update.Removed)+len(update.SNAT)+len(update.SNATRemoved) > 0 {
+	if update.SNATSnapshot || len(update.Backends)+len(update.Removed)+len(update.SNAT)+len(update.SNATRemoved) > 0 {
 		n.syn.known, n.fastpath.known = false, false
 	}
 }
