@@ -14,9 +14,13 @@ import (
 // So BFD starts bfdDelay after the session is up, and ends when the session is lost.
 const bfdDelay = 700 * time.Millisecond
 
-// bfdFirst is after how long without a session BFD starts before it: FRR from 10.2 on closes the connections of a neighbour
-// whose BFD is not up (FRRouting/frr issue 18408; Debian 13 has 10.3).
-const bfdFirst = 2 * time.Second
+// bfdFirst is how long GoBGP dials, twice, before BFD starts without a session: FRR from 10.2 on closes the connections of a
+// neighbour whose BFD is not up (FRRouting/frr issue 18408; Debian 13 has 10.3).
+const bfdFirst = 5 * time.Second
+
+// bfdShort is how long a session must have lasted for BFD to be first at once when it is lost: FRR may have deleted the BFD
+// session that was there first.
+const bfdShort = 10 * time.Second
 
 const bfdMultiplier = 3
 
@@ -35,68 +39,78 @@ const (
 	bfdInitPatience = 2 * time.Second
 )
 
-// planBFD plans BFD of a session that is up. BFD that was there first stays, if it is up.
+// planBFD plans BFD of a session that is up. BFD that was there first stays if it hears the router: to fall silent now would
+// have the router reset the session.
 func (s *Speaker) planBFD(ctx context.Context, gobgp *server.BgpServer, p *peer, up time.Time) {
 	if p.BFD == 0 {
 		return
 	}
-	p.bfdDue = time.Time{}
-	p.bfdFirst = p.bfdStarts > 0 && bfdStates(ctx, gobgp)[p.Address.String()] == api.BfdSessionState_BFD_SESSION_STATE_UP
-	if p.bfdFirst {
+	state := api.BfdSessionState_BFD_SESSION_STATE_DOWN
+	if p.bfdStarts > 0 {
+		state = bfdStates(ctx, gobgp)[p.Address.String()]
+	}
+	p.bfdDue, p.bfdInit = time.Time{}, time.Time{}
+	switch state {
+	case api.BfdSessionState_BFD_SESSION_STATE_UP:
+		p.bfdFirst = true
+		return
+	case api.BfdSessionState_BFD_SESSION_STATE_INIT:
+		p.bfdFirst, p.bfdDue, p.bfdInit = true, up.Add(bfdInitPatience), up
 		return
 	}
 	if p.bfdStarts > 0 {
 		s.setBFD(ctx, gobgp, p, false)
 	}
-	p.bfdDue, p.bfdInit, p.bfdStarts = up.Add(bfdDelay), time.Time{}, 0
+	p.bfdFirst, p.bfdDue, p.bfdStarts = false, up.Add(bfdDelay), 0
 }
 
-// planBFDFirst plans BFD of a peer that has no session, and of which GoBGP knows.
-func (p *peer) planBFDFirst(state api.BfdSessionState, now time.Time) {
-	if p.BFD == 0 || !p.renewDue.IsZero() || state == api.BfdSessionState_BFD_SESSION_STATE_UP {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
+// planBFDFirst plans BFD of a peer that has no session, and which GoBGP dials.
+func (p *peer) planBFDFirst(now time.Time) {
 	switch {
-	case p.state == established:
+	case p.BFD == 0 || p.dialled.IsZero() || !p.renewDue.IsZero():
 	case p.bfdStarts > 0:
 		p.bfdDue = now.Add(bfdPatience)
-	case p.bfdFirst || now.Sub(p.since) >= bfdFirst:
+	case p.bfdFirst || now.Sub(p.dialled) >= bfdFirst:
 		p.bfdDue, p.bfdInit = now, time.Time{}
 	}
 }
 
-// tendBFD starts BFD where it is due, and starts it anew where it does not come up.
+// tendBFD starts BFD where it is due, and starts it anew where it does not come up, of one peer at a time.
 func (s *Speaker) tendBFD(ctx context.Context, gobgp *server.BgpServer, now time.Time) {
 	states := bfdStates(ctx, gobgp)
 	for _, p := range s.peers {
-		if p.bfdDue.IsZero() {
-			p.planBFDFirst(states[p.Address.String()], now)
+		current, _ := p.current()
+		up := states[p.Address.String()] == api.BfdSessionState_BFD_SESSION_STATE_UP
+		if p.bfdAlone && !up && !current.Established() {
+			p.lostBFD()
+			s.forget(ctx, gobgp, p, now) // and the reset that GoBGP has ready for the next session
 			continue
 		}
-		switch states[p.Address.String()] {
-		case api.BfdSessionState_BFD_SESSION_STATE_UP:
+		p.bfdAlone = up && !current.Established()
+		switch {
+		case up:
 			p.bfdDue = time.Time{}
-			continue
-		case api.BfdSessionState_BFD_SESSION_STATE_INIT:
-			if p.bfdInit.IsZero() {
-				p.bfdInit = now
-				p.bfdDue = now.Add(bfdInitPatience)
-			}
+		case p.bfdDue.IsZero() && !current.Established():
+			p.planBFDFirst(now)
+		case states[p.Address.String()] == api.BfdSessionState_BFD_SESSION_STATE_INIT && !p.bfdDue.IsZero() && p.bfdInit.IsZero():
+			p.bfdInit, p.bfdDue = now, now.Add(bfdInitPatience)
 		}
-		if now.Before(p.bfdDue) {
+		if p.bfdDue.IsZero() || now.Before(p.bfdDue) {
 			continue
 		}
-		if state, _ := p.current(); p.bfdStarts == 1 && p.bfdInit.IsZero() && state.Established() {
+		if p.bfdStarts == 1 && p.bfdInit.IsZero() && current.Established() {
 			s.config.Log.Warn("bfd does not come up: is it enabled for us on the router?", "peer", p.Address.String())
 		}
 		s.setBFD(ctx, gobgp, p, false)
 		s.setBFD(ctx, gobgp, p, true)
 		p.bfdStarts++
 		p.bfdDue, p.bfdInit = now.Add(bfdPatience), time.Time{}
+		return
 	}
 }
+
+// lostBFD notes that the peer has no BFD, and no session.
+func (p *peer) lostBFD() { p.bfdAlone, p.bfdDue, p.bfdStarts = false, time.Time{}, 0 }
 
 // bfdStates are the states of BFD by the peer's address; it is off at peers that are missing.
 func bfdStates(ctx context.Context, gobgp *server.BgpServer) map[string]api.BfdSessionState {
@@ -105,6 +119,10 @@ func bfdStates(ctx context.Context, gobgp *server.BgpServer) map[string]api.BfdS
 		states[address] = state.GetSessionState()
 	})
 	return states
+}
+
+func hasBFD(ctx context.Context, gobgp *server.BgpServer, p *peer) bool {
+	return bfdStates(ctx, gobgp)[p.Address.String()] == api.BfdSessionState_BFD_SESSION_STATE_UP
 }
 
 func (s *Speaker) setBFD(ctx context.Context, gobgp *server.BgpServer, p *peer, on bool) {

@@ -172,7 +172,7 @@ func TestBFDIsPatientWithTheRouter(t *testing.T) {
 // FRR from 10.2 on closes the connections of a neighbour whose BFD is not up, as this router refuses them.
 func TestBFDComesUpBeforeASession(t *testing.T) {
 	n := newNetwork(t, nil)
-	n.playForgetfulRouter()
+	router := n.playForgetfulRouter()
 	for _, rule := range []string{"add table inet refuse", "add chain inet refuse input { type filter hook input priority 0; }",
 		"add rule inet refuse input tcp dport 179 reject with tcp reset"} {
 		if out, err := n.router.Run("nft", rule); err != nil {
@@ -183,6 +183,14 @@ func TestBFDComesUpBeforeASession(t *testing.T) {
 	config.Peers[0].BFD = 100 * time.Millisecond
 	s := n.startSpeaker(1, config, vip4)
 	s.want("bfd up without a session", func(p PeerState) bool { return !p.Established() && p.BFD == "up" })
+
+	// It goes down once more, and the next session must not be reset for it.
+	router.mu.Lock()
+	router.silent = int(2 * time.Second / sendsEvery)
+	router.next = bfdPacket{state: bfdDown, mine: secondSession, txInterval: time.Second}
+	router.mu.Unlock()
+	s.want("bfd down", func(p PeerState) bool { return p.BFD == "down" })
+	s.want("bfd up again", func(p PeerState) bool { return !p.Established() && p.BFD == "up" })
 	if out, err := n.router.Run("nft", "delete table inet refuse"); err != nil {
 		t.Fatal(err, out)
 	}

@@ -42,8 +42,11 @@ type peer struct {
 	bfdDue    time.Time // when BFD is to be started, or started anew; zero: not soon
 	bfdInit   time.Time // since when BFD hears the peer and is not heard; zero: does not
 	bfdStarts int       // of this session, or since the last one was lost
-	bfdFirst  bool      // it was up before the last session
+	bfdFirst  bool      // it was there before the last session
+	bfdAlone  bool      // it is up without a session
+	dialled   time.Time // since when GoBGP dials the peer
 	renewDue  time.Time // when GoBGP is to dial the peer anew; zero: it knows it
+	up        time.Time // when its last session began; zero: it has had none
 
 	mu    sync.Mutex
 	state string
@@ -120,10 +123,12 @@ func (s *Speaker) changed(ctx context.Context, gobgp *server.BgpServer, e event)
 		switch p.change(e, time.Now()) {
 		case cameUp:
 			s.config.Log.Info("bgp session is up", "peer", p.Address.String(), "as", p.AS)
+			p.up = time.Now()
 			s.planBFD(ctx, gobgp, p, time.Now())
 		case wentDown:
+			p.bfdFirst = p.bfdFirst && time.Since(p.up) >= bfdShort
 			s.config.Log.Warn("bgp session is down", "peer", p.Address.String(), "err", e.reason)
-			p.bfdDue, p.bfdStarts = time.Time{}, 0
+			p.lostBFD()
 			s.forget(ctx, gobgp, p, time.Now())
 		case unchanged:
 		}
@@ -164,13 +169,13 @@ func (s *Speaker) renew(ctx context.Context, gobgp *server.BgpServer, now time.T
 			continue
 		}
 		n := s.neighbor(p)
-		if n.GracefulRestart != nil {
+		if n.GracefulRestart != nil && !p.up.IsZero() {
 			n.GracefulRestart.LocalRestarting = false // that was the first session
 		}
 		if err := gobgp.AddPeer(ctx, &api.AddPeerRequest{Peer: n}); err != nil {
 			s.config.Log.Error("dial anew", "peer", p.Address.String(), "err", err)
 		}
-		p.renewDue = time.Time{}
+		p.renewDue, p.dialled = time.Time{}, now
 	}
 }
 
@@ -214,7 +219,7 @@ func (s *Speaker) diagnose(ctx context.Context, gobgp *server.BgpServer) {
 		}
 		why := "has no session"
 		err := gobgp.ListPeer(ctx, &api.ListPeerRequest{Address: p.Address.String()}, func(n *api.Peer) {
-			why = s.reason(p, n.GetState().GetMessages())
+			why = s.reason(p, n.GetState().GetMessages(), hasBFD(ctx, gobgp, p))
 		})
 		if err != nil {
 			continue
@@ -226,7 +231,7 @@ func (s *Speaker) diagnose(ctx context.Context, gobgp *server.BgpServer) {
 	}
 }
 
-func (s *Speaker) reason(p *peer, m *api.Messages) string {
+func (s *Speaker) reason(p *peer, m *api.Messages, hasBFD bool) string {
 	sent, received := m.GetSent(), m.GetReceived()
 	switch {
 	case sent.GetOpen() == 0:
@@ -243,6 +248,9 @@ func (s *Speaker) reason(p *peer, m *api.Messages) string {
 			p.Address, s.config.AS, s.config.RouterID)
 	case received.GetOpen() > 0 && sent.GetNotification() > 0:
 		return fmt.Sprintf("peer %s was refused by a NOTIFICATION: is its AS %d?", p.Address, p.AS)
+	case p.BFD > 0 && !hasBFD:
+		return fmt.Sprintf("peer %s closes the connection: does it expect us, in AS %d? Its BFD is not up, which FRR from 10.2 on wants first",
+			p.Address, s.config.AS)
 	default:
 		return fmt.Sprintf("peer %s closes the connection: does it expect us, in AS %d?", p.Address, s.config.AS)
 	}

@@ -74,6 +74,7 @@ func (s *Speaker) Run(ctx context.Context) error {
 		if err := gobgp.AddPeer(running, &api.AddPeerRequest{Peer: s.neighbor(p)}); err != nil {
 			return fmt.Errorf("add peer %s: %w", p.Address, err)
 		}
+		p.dialled = time.Now()
 	}
 	s.follow(ctx, gobgp, events)
 	return s.close(running, gobgp)

@@ -23,6 +23,7 @@ type transitions struct {
 	settle time.Duration
 	marks  map[moved]mark
 	seen   map[string]sighting // by host: counts in the store
+	began  time.Time           // when this manager first looked
 }
 
 // sighting is when a count was first seen in the store. Managers' clocks may differ, so at which time another
@@ -114,6 +115,9 @@ func (c *Controller) follow(s *store.State, vips []string, ended desired.Ended) 
 // that ended because no connection is left.
 func (t *transitions) due(s *store.State, counted sessioncount.Counts, now time.Time) ([]string, desired.Ended) {
 	t.observe(s, now)
+	if t.began.IsZero() {
+		t.began = now
+	}
 	due := map[string]bool{}
 	ended, marks := desired.Ended{}, map[moved]mark{}
 	lowest, muxes := slowestMux(s)
@@ -128,7 +132,7 @@ func (t *transitions) due(s *store.State, counted sessioncount.Counts, now time.
 		if current {
 			over = t.over(vip, e, table, marks, counted)
 		}
-		if vip.MayBeInHardware() {
+		if vip.MayBeInHardware() && now.Sub(t.began) >= UncountedTime {
 			t.uncounted(e, table, counted, now, over)
 		}
 		if len(over) > 0 {

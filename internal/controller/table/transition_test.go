@@ -102,8 +102,13 @@ func TestWhenAMoveOnSwitchesIsOver(t *testing.T) {
 	})
 	fresh := sessioncount.New()
 	checkMoves(t, moving(t, now, &weirv1.Hardware{Placement: "auto"}), fresh, &now, []moveStep{
-		{"the host has never counted", func() { now = now.Add(model.DefaultIdleTCP - time.Second) }, false},
+		{"the host has never counted", func() {}, false},
+		{"almost the idle bound", func() { now = now.Add(model.DefaultIdleTCP - time.Second) }, false},
 		{"the idle bound", func() { now = now.Add(time.Second) }, true},
+	})
+	checkMoves(t, moving(t, now.Add(-model.DefaultIdleTCP), &weirv1.Hardware{Placement: "auto"}), fresh, &now, []moveStep{
+		{"a manager that began just now, and knows no count", func() {}, false},
+		{"it has waited for one", func() { now = now.Add(UncountedTime) }, true},
 	})
 	checkMoves(t, moving(t, now, &weirv1.Hardware{Placement: "never"}), counted, &now, []moveStep{
 		{"no switch may serve it, and a connection is left", func() { now = now.Add(model.DefaultIdleTCP); report(1) }, true},
