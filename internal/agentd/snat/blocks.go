@@ -272,11 +272,7 @@ func (p lending) handleBlock(ctx context.Context, key model.SNATKey, had snat.Li
 		b.refused, b.retryAt, b.aheadAt = true, now.Add(max(after, refusedFor)), now.Add(aheadAfter)
 	default:
 		b.refused = false
-		err := p.takeBlock(b, answer.GetAllocation(), had, answer.GetGiven())
-		if err != nil {
-			b.retryAt = now.Add(refusedFor) // the stream tells of the ranges
-		}
-		p.warn("take ports of a block", err)
+		p.warn("take ports of a block", p.takeBlock(b, answer.GetAllocation(), had, answer.GetGiven()))
 	}
 	p.warn("take ports of a block", p.applyPorts())
 	for _, dip := range slices.SortedFunc(maps.Keys(p.workloads), netip.Addr.Compare) {
