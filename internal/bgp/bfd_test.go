@@ -118,6 +118,8 @@ func (r *forgetfulRouter) heard(p bfdPacket) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
+	case r.next.state == bfdUp && p.state == bfdDown: // the speaker begins anew
+		r.next.state, r.next.yours, r.next.txInterval = bfdDown, 0, time.Second
 	case r.next.mine == firstSession && p.yours == firstSession:
 		r.next.mine = secondSession
 	case r.next.mine == secondSession && p.yours == secondSession && p.state >= bfdInit:
@@ -187,7 +189,6 @@ func TestBFDComesUpBeforeASession(t *testing.T) {
 	// It goes down once more, and the next session must not be reset for it.
 	router.mu.Lock()
 	router.silent = int(2 * time.Second / sendsEvery)
-	router.next = bfdPacket{state: bfdDown, mine: secondSession, txInterval: time.Second}
 	router.mu.Unlock()
 	s.want("bfd down", func(p PeerState) bool { return p.BFD == "down" })
 	s.want("bfd up again", func(p PeerState) bool { return !p.Established() && p.BFD == "up" })
