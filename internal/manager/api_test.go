@@ -55,7 +55,7 @@ func TestREST(t *testing.T) {
 		"/v1/vips":               `"name":"shop"`,
 		"/v1/vips/shop":          `"address":"203.0.113.10"`,
 		"/v1/vips?tenant=nobody": `"vips":[]`,
-		"/v1/nodes":              `{"nodes":[]}`,
+		"/v1/nodes":              `"nodes":[]`,
 		"/v1/status":             `"store":"embedded: 1 member"`,
 		"/openapi.json":          `"openapi":"3.1.0"`,
 		"/v1/explain?protocol=TCP&sourceAddress=198.51.100.1&sourcePort=1024&destinationAddress=203.0.113.10&destinationPort=80": `the endpoint has no backends`,

@@ -10,7 +10,7 @@ import (
 func TestSNATThatDiffers(t *testing.T) {
 	address := netip.MustParseAddr("203.0.113.10")
 	differs(t, MuxSNAT.Equal, []MuxSNAT{
-		{Key: SNATKey{VIP: address}}, {Tunnel: address}, {Ranges: []Range{1}}, {Tenant: "acme"}, {Ping: true},
+		{Key: SNATKey{VIP: address}}, {Tunnel: address}, {Ranges: []Range{1}}, {Tenant: "acme"}, {Ping: true}, {Written: 1},
 	})
 	differs(t, HostSNAT.Equal, []HostSNAT{
 		{Key: SNATKey{VIP: address}},
