@@ -175,8 +175,10 @@ func TestBFDIsPatientWithTheRouter(t *testing.T) {
 func TestBFDComesUpBeforeASession(t *testing.T) {
 	n := newNetwork(t, nil)
 	router := n.playForgetfulRouter()
-	for _, rule := range []string{"add table inet refuse", "add chain inet refuse input { type filter hook input priority 0; }",
-		"add rule inet refuse input tcp dport 179 reject with tcp reset"} {
+	for _, rule := range []string{
+		"add table inet refuse", "add chain inet refuse input { type filter hook input priority 0; }",
+		"add rule inet refuse input tcp dport 179 reject with tcp reset",
+	} {
 		if out, err := n.router.Run("nft", rule); err != nil {
 			t.Fatal(err, out)
 		}
