@@ -14,9 +14,9 @@ import (
 // So BFD starts bfdDelay after the session is up, and ends when the session is lost.
 const bfdDelay = 700 * time.Millisecond
 
-// bfdFirst is how long GoBGP dials, twice, before BFD starts without a session: FRR from 10.2 on closes the connections of a
-// neighbour whose BFD is not up (FRRouting/frr issue 18408; Debian 13 has 10.3).
-const bfdFirst = 5 * time.Second
+// bfdAloneAfter is how long GoBGP dials, twice, before BFD starts without a session: FRR from 10.2 on closes the connections
+// of a neighbour whose BFD is not up (FRRouting/frr issue 18408; Debian 13 has 10.3).
+const bfdAloneAfter = 5 * time.Second
 
 // bfdShort is how long a session must have lasted for BFD to be first at once when it is lost: FRR may have deleted the BFD
 // session that was there first.
@@ -70,7 +70,7 @@ func (p *peer) planBFDFirst(now time.Time) {
 	case p.BFD == 0 || p.dialled.IsZero() || !p.renewDue.IsZero():
 	case p.bfdStarts > 0:
 		p.bfdDue = now.Add(bfdPatience)
-	case p.bfdFirst || now.Sub(p.dialled) >= bfdFirst:
+	case p.bfdFirst || now.Sub(p.dialled) >= bfdAloneAfter:
 		p.bfdDue, p.bfdInit = now, time.Time{}
 	}
 }
@@ -119,10 +119,6 @@ func bfdStates(ctx context.Context, gobgp *server.BgpServer) map[string]api.BfdS
 		states[address] = state.GetSessionState()
 	})
 	return states
-}
-
-func hasBFD(ctx context.Context, gobgp *server.BgpServer, p *peer) bool {
-	return bfdStates(ctx, gobgp)[p.Address.String()] == api.BfdSessionState_BFD_SESSION_STATE_UP
 }
 
 func (s *Speaker) setBFD(ctx context.Context, gobgp *server.BgpServer, p *peer, on bool) {

@@ -219,7 +219,7 @@ func (s *Speaker) diagnose(ctx context.Context, gobgp *server.BgpServer) {
 		}
 		why := "has no session"
 		err := gobgp.ListPeer(ctx, &api.ListPeerRequest{Address: p.Address.String()}, func(n *api.Peer) {
-			why = s.reason(p, n.GetState().GetMessages(), hasBFD(ctx, gobgp, p))
+			why = s.reason(p, n.GetState().GetMessages(), bfdStates(ctx, gobgp)[p.Address.String()])
 		})
 		if err != nil {
 			continue
@@ -231,7 +231,7 @@ func (s *Speaker) diagnose(ctx context.Context, gobgp *server.BgpServer) {
 	}
 }
 
-func (s *Speaker) reason(p *peer, m *api.Messages, hasBFD bool) string {
+func (s *Speaker) reason(p *peer, m *api.Messages, bfd api.BfdSessionState) string {
 	sent, received := m.GetSent(), m.GetReceived()
 	switch {
 	case sent.GetOpen() == 0:
@@ -248,7 +248,7 @@ func (s *Speaker) reason(p *peer, m *api.Messages, hasBFD bool) string {
 			p.Address, s.config.AS, s.config.RouterID)
 	case received.GetOpen() > 0 && sent.GetNotification() > 0:
 		return fmt.Sprintf("peer %s was refused by a NOTIFICATION: is its AS %d?", p.Address, p.AS)
-	case p.BFD > 0 && !hasBFD:
+	case p.BFD > 0 && bfd != api.BfdSessionState_BFD_SESSION_STATE_UP:
 		return fmt.Sprintf("peer %s closes the connection: does it expect us, in AS %d? Its BFD is not up, which FRR from 10.2 on wants first",
 			p.Address, s.config.AS)
 	default:
