@@ -26,6 +26,16 @@ func Code(err error) string {
 	return connect.CodeOf(err).String()
 }
 
+// bounded is err with as many field errors as one answer tells.
+func bounded(err error) error {
+	if len(model.FieldErrors(err)) <= model.MaxFieldErrors+1 {
+		return err
+	}
+	var list model.FieldErrorList
+	list.Add(err)
+	return list.Err()
+}
+
 // ToConnect maps an error of a call to one with a Connect code, nil to nil. Field errors are invalid arguments; what
 // passes by itself tells when to try again.
 func ToConnect(err error) error {
@@ -38,7 +48,7 @@ func ToConnect(err error) error {
 	case errors.As(err, &refused):
 		return refused
 	case len(model.FieldErrors(err)) > 0:
-		return rpc.NewError(connect.CodeInvalidArgument, err)
+		return rpc.NewError(connect.CodeInvalidArgument, bounded(err))
 	case errors.Is(err, election.ErrNotLeader): // nothing was written
 		return rpc.RetryError(ErrNoLeader)
 	case errors.As(err, &overloaded):

@@ -101,3 +101,15 @@ func TestWrite(t *testing.T) {
 		}
 	}
 }
+
+// No answer has field errors without bound, whoever made them.
+func TestFieldErrorsAreBounded(t *testing.T) {
+	var errs []error
+	for range 1000 {
+		errs = append(errs, &model.FieldError{Field: "health[0].vip", Reason: "is required"})
+	}
+	fields := model.FieldErrors(errors.Unwrap(ToConnect(errors.Join(errs...))))
+	if n := len(fields); n != model.MaxFieldErrors+1 || fields[n-1].More != 1000-model.MaxFieldErrors {
+		t.Errorf("%d field errors, the last %v", n, fields[max(n, 1)-1])
+	}
+}

@@ -268,3 +268,29 @@ func TestWhereMultipathIs(t *testing.T) {
 		}
 	}
 }
+
+// A request that is wrong everywhere is told its first errors, and how many more there are.
+func TestErrorsOfManyVIPsAreBounded(t *testing.T) {
+	const vips, endpoints = 16384, 15
+	var list []*weirv1.VIP
+	for range vips {
+		list = append(list, &weirv1.VIP{Hardware: &weirv1.Hardware{}, Endpoints: make([]*weirv1.Endpoint, endpoints)})
+	}
+	one, err := VIP(list[0])
+	each := 0
+	for _, e := range model.FieldErrors(err) {
+		each += max(e.More, 1)
+	}
+	if each <= endpoints {
+		t.Fatalf("%d errors of one VIP %v: %v", each, one, err)
+	}
+	read, err := VIPs(list)
+	errs := model.FieldErrors(err)
+	if len(errs) != model.MaxFieldErrors+1 || len(read) != 0 {
+		t.Fatalf("%d errors and %d VIPs, want %d and none", len(errs), len(read), model.MaxFieldErrors+1)
+	}
+	last := errs[model.MaxFieldErrors]
+	if last.More != vips*each-model.MaxFieldErrors || last.Field[:len("vips[")] != "vips[" {
+		t.Errorf("the last error is %v, of %d; want the count of %d", last, last.More, vips*each-model.MaxFieldErrors)
+	}
+}

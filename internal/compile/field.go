@@ -1,7 +1,6 @@
 package compile
 
 import (
-	"errors"
 	"net/netip"
 	"strings"
 	"time"
@@ -170,9 +169,7 @@ func OptionalDuration(d time.Duration) *durationpb.Duration {
 
 // Below returns the field errors of err with their paths put below path.
 func Below(path string, err error) error {
-	var errs []error
-	for _, e := range model.FieldErrors(err) {
-		errs = append(errs, &model.FieldError{Field: path + "." + e.Field, Reason: e.Reason})
-	}
-	return errors.Join(errs...)
+	var list model.FieldErrorList
+	list.Below(path, err)
+	return list.Err()
 }

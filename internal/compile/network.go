@@ -2,7 +2,6 @@ package compile
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -127,13 +126,13 @@ func (f *Fields) MAC(path, s string) vnet.MAC {
 // Networks reads several; the paths of its field errors begin with networks[i].
 func Networks(all []*weirv1.VirtualNetwork) ([]vnet.Network, error) {
 	var networks []vnet.Network
-	var errs []error
+	var errs model.FieldErrorList
 	for i, p := range all {
 		n, err := Network(p)
 		networks = append(networks, n)
-		errs = append(errs, Below(fmt.Sprintf("networks[%d]", i), err))
+		errs.Below(fmt.Sprintf("networks[%d]", i), err)
 	}
-	return networks, errors.Join(errs...)
+	return networks, errs.Err()
 }
 
 // OverlayMessage writes o without the fields that are output only.

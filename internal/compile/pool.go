@@ -1,7 +1,6 @@
 package compile
 
 import (
-	"errors"
 	"fmt"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
@@ -47,11 +46,11 @@ func addressPool(p *weirv1.AddressPool) (model.AddressPool, *Fields) {
 // AddressPools reads a list of pools; the paths of its field errors begin with pools[i].
 func AddressPools(list []*weirv1.AddressPool) ([]model.AddressPool, error) {
 	var pools []model.AddressPool
-	var errs []error
+	var errs model.FieldErrorList
 	for i, p := range list {
 		pool, err := AddressPool(p)
 		pools = append(pools, pool)
-		errs = append(errs, Below(fmt.Sprintf("pools[%d]", i), err))
+		errs.Below(fmt.Sprintf("pools[%d]", i), err)
 	}
-	return pools, errors.Join(errs...)
+	return pools, errs.Err()
 }

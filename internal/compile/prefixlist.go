@@ -1,7 +1,6 @@
 package compile
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -34,13 +33,13 @@ func PrefixList(p *weirv1.PrefixList) (model.PrefixList, error) {
 // PrefixLists reads several; the paths of its field errors begin with prefixLists[i].
 func PrefixLists(all []*weirv1.PrefixList) ([]model.PrefixList, error) {
 	var lists []model.PrefixList
-	var errs []error
+	var errs model.FieldErrorList
 	for i, p := range all {
 		list, err := PrefixList(p)
 		lists = append(lists, list)
-		errs = append(errs, Below(fmt.Sprintf("prefixLists[%d]", i), err))
+		errs.Below(fmt.Sprintf("prefixLists[%d]", i), err)
 	}
-	return lists, errors.Join(errs...)
+	return lists, errs.Err()
 }
 
 // ListedPrefixes reads prefixes to be put into a list, or taken out of it.

@@ -1,7 +1,6 @@
 package compile
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 
@@ -10,7 +9,7 @@ import (
 
 // refusals are what is wrong with the fields of a message. Paths are those of the JSON that users write.
 type refusals struct {
-	errs   []error
+	errs   model.FieldErrorList
 	within []place // where the message lies that is read: its path is written only for an error
 }
 
@@ -19,9 +18,6 @@ type place struct {
 	field string
 	index int
 }
-
-// mostErrors bounds how many reasons a refusal has: nobody mends more at a time, and each costs those behind it.
-const mostErrors = 128
 
 // enter begins the reading of a message in a field; leave ends it.
 func (r *refusals) enter(field string, index int) { r.within = append(r.within, place{field, index}) }
@@ -43,31 +39,23 @@ func (r *refusals) path(field string) string {
 
 // Refuse collects a reason why the field at path is wrong.
 func (r *refusals) Refuse(path, format string, args ...any) {
-	if len(r.errs) >= mostErrors {
-		return
-	}
-	r.errs = append(r.errs, &model.FieldError{Field: r.path(path), Reason: fmt.Sprintf(format, args...)})
+	r.errs.Refuse(r.path(path), format, args...)
 }
 
 // Err joins what was refused; nil: nothing was.
-func (r *refusals) Err() error { return errors.Join(r.errs...) }
-
-// refused says whether a reason to refuse path was found already.
-func (r *refusals) refused(path string) bool {
-	for _, err := range model.FieldErrors(r.Err()) {
-		if err.Field == path {
-			return true
-		}
-	}
-	return false
-}
+func (r *refusals) Err() error { return r.errs.Err() }
 
 // Add takes over the field errors of a check of the whole value, except where reading the field
 // failed already.
 func (r *refusals) Add(err error) {
+	refused := map[string]bool{}
+	for _, e := range model.FieldErrors(r.Err()) {
+		refused[e.Field] = true
+	}
 	for _, e := range model.FieldErrors(err) {
-		if len(r.errs) < mostErrors && !r.refused(e.Field) {
-			r.errs = append(r.errs, e)
+		if !refused[e.Field] || e.More > 0 {
+			r.errs.Add(e)
 		}
+		refused[e.Field] = true
 	}
 }

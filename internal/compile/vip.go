@@ -2,7 +2,6 @@ package compile
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"unique"
 
@@ -251,11 +250,15 @@ func udpMessage(c *model.HealthCheck) *weirv1.UDPCheck {
 // VIPs reads a list of VIPs; the paths of its field errors begin with vips[i].
 func VIPs(list []*weirv1.VIP) ([]model.VIP, error) {
 	vips := make([]model.VIP, 0, len(list))
-	var errs []error
+	var errs model.FieldErrorList
 	for i, p := range list {
 		vip, err := VIP(p)
-		vips = append(vips, vip)
-		errs = append(errs, Below(fmt.Sprintf("vips[%d]", i), err))
+		if err != nil {
+			errs.Below(fmt.Sprintf("vips[%d]", i), err)
+		}
+		if errs.Len() == 0 { // none is needed when one is wrong
+			vips = append(vips, vip)
+		}
 	}
-	return vips, errors.Join(errs...)
+	return vips, errs.Err()
 }

@@ -1,7 +1,6 @@
 package model
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -96,7 +95,7 @@ func (p AddressPool) Validate() error {
 		}
 	}
 	p.validateDiversions(&v)
-	return errors.Join(v.errs...)
+	return v.errs.Err()
 }
 
 func (v *validator) most(field string, n int) {

@@ -1,7 +1,6 @@
 package model
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -33,7 +32,7 @@ func (l PrefixList) Validate() error {
 	if n := l.Prefixes.Len(); n > MaxListed {
 		v.refuse("prefixes", "must be at most %d, are %d", MaxListed, n)
 	}
-	return errors.Join(v.errs...)
+	return v.errs.Err()
 }
 
 // Serves says whether endpoints of the tenant may name the list.

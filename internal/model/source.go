@@ -23,18 +23,10 @@ func (e MuxEndpoint) Takes(source netip.Addr, lists Lists) bool {
 }
 
 func takes(allow []netip.Prefix, allowLists []string, deny []netip.Prefix, denyLists []string, source netip.Addr, lists Lists) bool {
-	in := func(name string) bool { return lists(name).Contains(source) }
-	allowed := len(allow)+len(allowLists) == 0 || listed(allow, source) || slices.ContainsFunc(allowLists, in)
-	return allowed && !listed(deny, source) && !slices.ContainsFunc(denyLists, in)
-}
-
-func listed(list []netip.Prefix, source netip.Addr) bool {
-	for _, p := range list {
-		if p.Contains(source) {
-			return true
-		}
-	}
-	return false
+	inList := func(name string) bool { return lists(name).Contains(source) }
+	in := func(p netip.Prefix) bool { return p.Contains(source) }
+	allowed := len(allow)+len(allowLists) == 0 || slices.ContainsFunc(allow, in) || slices.ContainsFunc(allowLists, inList)
+	return allowed && !slices.ContainsFunc(deny, in) && !slices.ContainsFunc(denyLists, inList)
 }
 
 // sources holds that the list is one of prefixes of the VIP's family, each once.

@@ -1,7 +1,6 @@
 package model
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 )
@@ -47,11 +46,10 @@ const AllPortsCount = 65535
 func (t Tenant) Validate() error {
 	var v validator
 	v.name("name", t.Name)
-	errs := v.errs
 	prefixes := func(field string, all []netip.Prefix) {
 		for i, p := range all {
 			if reason := OwnedPrefix(p); reason != "" {
-				errs = append(errs, &FieldError{Field: fmt.Sprintf("%s[%d]", field, i), Reason: reason})
+				v.refuse(fmt.Sprintf("%s[%d]", field, i), "%s", reason)
 			}
 		}
 	}
@@ -59,15 +57,15 @@ func (t Tenant) Validate() error {
 	prefixes("backends.prefixes", t.Backends.Prefixes)
 	for i, host := range t.Backends.Hosts {
 		if !ValidName(host) {
-			errs = append(errs, &FieldError{Field: fmt.Sprintf("backends.hosts[%d]", i), Reason: fmt.Sprintf("must be the name of a host, is %.70q", host)})
+			v.refuse(fmt.Sprintf("backends.hosts[%d]", i), "must be the name of a host, is %.70q", host)
 		}
 	}
 	for field, n := range map[string]int{"backends.prefixes": len(t.Backends.Prefixes), "backends.hosts": len(t.Backends.Hosts)} {
 		if n > MaxTenantBackends {
-			errs = append(errs, &FieldError{Field: field, Reason: fmt.Sprintf("must be at most %d, are %d", MaxTenantBackends, n)})
+			v.refuse(field, "must be at most %d, are %d", MaxTenantBackends, n)
 		}
 	}
-	return errors.Join(errs...)
+	return v.errs.Err()
 }
 
 // OwnedPrefix says what is wrong with a prefix that belongs to a tenant or a node, or nothing.

@@ -1,58 +1,21 @@
 package model
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"regexp"
 	"slices"
 )
 
-// FieldError is one reason to refuse a resource: the field's path and what is wrong with it.
-type FieldError struct {
-	Field  string // "endpoints[0].backends[2].weight"
-	Reason string // "must be at most 1000000, is 2000000"
-}
-
-func (e *FieldError) Error() string { return e.Field + ": " + e.Reason }
-
-// FieldErrors returns the FieldErrors that err joins, in order.
-func FieldErrors(err error) []*FieldError {
-	if err == nil {
-		return nil
-	}
-	var field *FieldError
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		var all []*FieldError
-		for _, e := range joined.Unwrap() {
-			all = append(all, FieldErrors(e)...)
-		}
-		return all
-	}
-	if errors.As(err, &field) {
-		return []*FieldError{field}
-	}
-	return nil
-}
-
 var dnsLabel = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 
 // ValidName says whether s is a DNS label, as names of VIPs, tenants and nodes must be.
 func ValidName(s string) bool { return dnsLabel.MatchString(s) }
 
-// validator collects every reason, so that a user mends a manifest in one go. Its methods look at single fields, the
-// validate methods of types at a whole.
-type validator struct{ errs []error }
+// validator collects every reason. Its methods look at single fields, the validate methods of types at a whole.
+type validator struct{ errs FieldErrorList }
 
-// mostErrors bounds how many reasons a refusal has.
-const mostErrors = 128
-
-func (v *validator) refuse(field, format string, args ...any) {
-	if len(v.errs) >= mostErrors {
-		return
-	}
-	v.errs = append(v.errs, &FieldError{Field: field, Reason: fmt.Sprintf(format, args...)})
-}
+func (v *validator) refuse(field, format string, args ...any) { v.errs.Refuse(field, format, args...) }
 
 var (
 	thisNetwork = netip.MustParsePrefix("0.0.0.0/8") // RFC 1122, section 3.2.1.3
@@ -98,7 +61,7 @@ func (n Node) Validate() error {
 	for i, p := range n.Prefixes {
 		v.prefix(fmt.Sprintf("prefixes[%d]", i), n.Role, p)
 	}
-	return errors.Join(v.errs...)
+	return v.errs.Err()
 }
 
 // The shortest prefixes that a mux may spread its outer sources over: hosts accept packets from all of it.
@@ -158,7 +121,7 @@ func (vip VIP) Validate() error {
 		}
 		e.validate(&v, path, vip.Address)
 	}
-	return errors.Join(v.errs...)
+	return v.errs.Err()
 }
 
 // validateAddress holds that the VIP has an address, or a pool to take one from.
@@ -289,24 +252,15 @@ func (v *validator) host(field, s string) {
 	}
 }
 
-// ValidateHealthCheck says everything that is wrong with the check, as joined FieldErrors below path.
-func ValidateHealthCheck(path string, c HealthCheck) error {
-	var errs []error
-	for _, p := range c.Problems(path) {
-		errs = append(errs, &FieldError{Field: p.Field, Reason: p.Reason})
-	}
-	return errors.Join(errs...)
-}
-
 // Routable says what is wrong with an address that packets of VIPs, or checks, are to go to, or nothing: it must be
 // unicast, and not of the host itself or of its link.
 func Routable(a netip.Addr) (reason string) {
 	var v validator
 	v.address("", a)
-	if len(v.errs) == 0 {
-		return ""
+	for _, first := range FieldErrors(v.errs.Err()) {
+		return first.Reason
 	}
-	return FieldErrors(v.errs[0])[0].Reason
+	return ""
 }
 
 func family(a netip.Addr) string {

@@ -2,7 +2,6 @@
 package sessioncount
 
 import (
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -75,13 +74,13 @@ func FromProto(r *weirv1.ReportHostRequest, at time.Time) (Count, error) {
 		At: at, Generation: model.Generation(r.GetGeneration()),
 		Of: make(map[model.HostBackendKey]model.BackendSessions, len(r.GetSessions())),
 	}
-	var errs []error
+	var errs model.FieldErrorList
 	for i, p := range r.GetSessions() {
 		s, err := wire.BackendSessionsFromProto(p)
-		for _, e := range model.FieldErrors(err) {
-			errs = append(errs, &model.FieldError{Field: fmt.Sprintf("sessions[%d].%s", i, e.Field), Reason: e.Reason})
+		if err != nil {
+			errs.Below(fmt.Sprintf("sessions[%d]", i), err)
 		}
 		c.Of[s.Key] = s
 	}
-	return c, errors.Join(errs...)
+	return c, errs.Err()
 }

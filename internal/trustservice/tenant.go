@@ -2,7 +2,6 @@ package trustservice
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"reflect"
 
@@ -79,23 +78,23 @@ func (t *Service) ApplyTenants(ctx context.Context, r *weirv1.ApplyTenantsReques
 	if err := compile.Known(r); err != nil {
 		return nil, apierr.ToConnect(err)
 	}
-	var errs []error
+	var errs model.FieldErrorList
 	tenants := make([]model.Tenant, 0, len(r.GetTenants()))
 	seen := map[string]bool{}
 	for i, p := range r.GetTenants() {
 		path := fmt.Sprintf("tenants[%d]", i)
 		tenant, err := compile.Tenant(p)
-		errs = append(errs, compile.Below(path, err))
+		errs.Below(path, err)
 		if seen[tenant.Name] {
-			errs = append(errs, &model.FieldError{Field: path + ".name", Reason: "is here twice"})
+			errs.Refuse(path+".name", "is here twice")
 		}
 		seen[tenant.Name] = true
 		tenants = append(tenants, tenant)
 	}
 	if len(tenants) == 0 {
-		errs = append(errs, &model.FieldError{Field: "tenants", Reason: "must have at least one"})
+		errs.Refuse("tenants", "must have at least one")
 	}
-	if err := errors.Join(errs...); err != nil {
+	if err := errs.Err(); err != nil {
 		return nil, apierr.ToConnect(err)
 	}
 	var response *weirv1.ApplyTenantsResponse

@@ -178,7 +178,9 @@ func HostBackendFromProto(p *weirv1.HostBackend) (model.HostBackend, error) {
 		}
 	}
 	if b.HealthCheck != nil {
-		f.Add(model.ValidateHealthCheck("healthCheck", *b.HealthCheck))
+		for _, p := range b.HealthCheck.Problems("healthCheck") {
+			f.Refuse(p.Field, "%s", p.Reason)
+		}
 	}
 	return b, f.Err()
 }

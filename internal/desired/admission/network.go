@@ -1,7 +1,6 @@
 package admission
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -62,7 +61,7 @@ func Networks(s desired.State, networks []vnet.Network, tenants *Tenants, confin
 	for i, n := range resolved {
 		a.quotas(fmt.Sprintf("networks[%d]", i), n.Tenant, before)
 	}
-	return resolved, errors.Join(a.errs...)
+	return resolved, a.errs.Err()
 }
 
 // roomForNetworks holds that muxes and hosts have room for what virtual networks need, unless it was as much before.
@@ -285,7 +284,7 @@ func Overlay(s desired.State, o vnet.Overlay) error {
 			}
 		}
 	}
-	return errors.Join(a.errs...)
+	return a.errs.Err()
 }
 
 // used says for an admin what uses an address.

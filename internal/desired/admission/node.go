@@ -28,7 +28,7 @@ func Node(s desired.State, n model.Node, tenants *Tenants, allowed []netip.Prefi
 	for i, address := range n.Addresses {
 		a.address(fmt.Sprintf("addresses[%d]", i), address)
 	}
-	return errors.Join(append(a.errs, NodeJoin(n, allowed))...)
+	return errors.Join(a.errs.Err(), NodeJoin(n, allowed))
 }
 
 // NodeJoin says whether the addresses and prefixes of n are those that its join allows; none is any.
@@ -45,7 +45,7 @@ func NodeJoin(n model.Node, allowed []netip.Prefix) error {
 			a.refuse(fmt.Sprintf("addresses[%d]", i), "%s is not in what %s joined for: %s", address, n.Name, joined(allowed))
 		}
 	}
-	return errors.Join(a.errs...)
+	return a.errs.Err()
 }
 
 func (a *nodeAdmission) joinPrefixes(field string, prefixes []netip.Prefix) {
@@ -67,11 +67,11 @@ type nodeAdmission struct {
 	node    model.Node
 	tenants *Tenants
 	allowed []netip.Prefix
-	errs    []error
+	errs    model.FieldErrorList
 }
 
 func (a *nodeAdmission) refuse(field, format string, args ...any) {
-	a.errs = append(a.errs, &model.FieldError{Field: field, Reason: fmt.Sprintf(format, args...)})
+	a.errs.Refuse(field, format, args...)
 }
 
 // prefix holds that hosts accept packets from no address of somebody else.

@@ -70,11 +70,11 @@ type ownership struct {
 	desired.State // with the VIPs that are written
 	tenants       *Tenants
 	tenant        model.Tenant
-	errs          []error
+	errs          model.FieldErrorList
 }
 
 func (o *ownership) refuse(field, format string, args ...any) {
-	o.errs = append(o.errs, &model.FieldError{Field: field, Reason: fmt.Sprintf(format, args...)})
+	o.errs.Refuse(field, format, args...)
 }
 
 // vip looks at every field of a VIP that names an address.
@@ -116,8 +116,8 @@ func (o *ownership) tip(field string, address netip.Addr) {
 			return
 		}
 	}
-	before := len(o.errs)
-	if o.address(field, address); len(o.errs) == before && len(o.tenant.Ranges) == 0 {
+	before := o.errs.Len()
+	if o.address(field, address); o.errs.Len() == before && len(o.tenant.Ranges) == 0 {
 		o.refuse(field, "%s is in the tips of no address pool for tenant %s, which has no ranges", address, o.tenant.Name)
 	}
 }

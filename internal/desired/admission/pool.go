@@ -2,7 +2,6 @@ package admission
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -15,9 +14,9 @@ import (
 // of the same names: no pool overlaps another, and the VIPs that are there keep to them. VIPs that are
 // applied along with them are left to VIPs. The paths of its field errors begin with pools[i].
 func Pools(s desired.State, pools []model.AddressPool, along []model.VIP) error {
-	var errs []error
+	var errs model.FieldErrorList
 	refuse := func(field, format string, args ...any) {
-		errs = append(errs, &model.FieldError{Field: field, Reason: fmt.Sprintf(format, args...)})
+		errs.Refuse(field, format, args...)
 	}
 	after := With(s, nil, pools)
 	applied := map[string]bool{}
@@ -51,7 +50,7 @@ func Pools(s desired.State, pools []model.AddressPool, along []model.VIP) error 
 			}
 		}
 	}
-	return errors.Join(errs...)
+	return errs.Err()
 }
 
 // overlaps returns another pool than name that has addresses of prefix, and the prefix that has them.

@@ -1,7 +1,6 @@
 package admission
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/weirlb/weir/internal/desired"
@@ -15,9 +14,9 @@ func PrefixLists(s desired.State, lists []model.PrefixList, vips []model.VIP, te
 	if len(lists) == 0 {
 		return nil
 	}
-	var errs []error
+	var errs model.FieldErrorList
 	refuse := func(i int, field, format string, args ...any) {
-		errs = append(errs, &model.FieldError{Field: fmt.Sprintf("prefixLists[%d].%s", i, field), Reason: fmt.Sprintf(format, args...)})
+		errs.Refuse(fmt.Sprintf("prefixLists[%d].%s", i, field), format, args...)
 	}
 	written := map[string]bool{}
 	for _, vip := range vips {
@@ -52,7 +51,7 @@ func PrefixLists(s desired.State, lists []model.PrefixList, vips []model.VIP, te
 			refuse(i, "prefixes", "tenant %s may have %d prefixes in its prefix lists, and would have %d", list.Tenant, *limit, after)
 		}
 	}
-	return errors.Join(errs...)
+	return errs.Err()
 }
 
 // PrefixListRemoval says why the list can't go: a VIP names it. sees says which VIPs may be told.

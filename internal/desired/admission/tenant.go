@@ -1,7 +1,6 @@
 package admission
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -14,7 +13,7 @@ import (
 // may have. Of a tenant that there is none of anything is admitted, unless all are to be confined: then it is one
 // without prefixes and quotas. What takes nothing more is admitted even if the tenant has too much already.
 func TenantVIPs(s desired.State, vips []model.VIP, tenants *Tenants, confined bool) error {
-	var errs []error
+	var errs model.FieldErrorList
 	last, replaced := map[string]int{}, map[string]model.VIP{}
 	next := s.Clone()
 	for _, vip := range vips {
@@ -31,17 +30,17 @@ func TenantVIPs(s desired.State, vips []model.VIP, tenants *Tenants, confined bo
 		tenant.Name = vip.Tenant
 		o := ownership{State: next, tenants: tenants, tenant: tenant}
 		o.vip(fmt.Sprintf("vips[%d]", i), vip)
-		errs = append(errs, o.errs...)
+		errs.Add(o.errs.Err())
 	}
 	for _, name := range slices.Sorted(maps.Keys(last)) {
-		errs = append(errs, quotas(s, tenants.all[name], last[name], replaced)...)
+		errs.Add(quotas(s, tenants.all[name], last[name], replaced))
 	}
-	return errors.Join(errs...)
+	return errs.Err()
 }
 
 // quotas compares what the tenant has before and after with its limits. The errors name the last
 // of its VIPs that are written.
-func quotas(s desired.State, tenant model.Tenant, last int, written map[string]model.VIP) []error {
+func quotas(s desired.State, tenant model.Tenant, last int, written map[string]model.VIP) error {
 	before := s.Usage(tenant.Name)
 	after := before
 	for name, vip := range written {
@@ -64,7 +63,7 @@ func quotas(s desired.State, tenant model.Tenant, last int, written map[string]m
 			attached += uint32(len(vip.Attachments))
 		}
 	}
-	var errs []error
+	var errs model.FieldErrorList
 	for _, q := range []struct {
 		field, what   string
 		limit         *uint32
@@ -79,9 +78,9 @@ func quotas(s desired.State, tenant model.Tenant, last int, written map[string]m
 		{"attachments", "attachments to virtual networks", tenant.Limits.Attachments, wasAttached, attached},
 	} {
 		if q.limit != nil && q.after > *q.limit && q.after > q.before {
-			errs = append(errs, &model.FieldError{Field: fmt.Sprintf("vips[%d].%s", last, q.field), Reason: fmt.Sprintf(
-				"tenant %s may have %d %s, and would have %d", tenant.Name, *q.limit, q.what, q.after)})
+			errs.Refuse(fmt.Sprintf("vips[%d].%s", last, q.field),
+				"tenant %s may have %d %s, and would have %d", tenant.Name, *q.limit, q.what, q.after)
 		}
 	}
-	return errs
+	return errs.Err()
 }

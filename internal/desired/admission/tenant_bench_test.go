@@ -1,7 +1,6 @@
 package admission
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -46,9 +45,9 @@ func TestQuotasLookAtNothingElse(t *testing.T) {
 	hidden.VIPs, hidden.PrefixLists.Map = sorted.Map[string, model.VIP]{}, sorted.Map[string, model.PrefixList]{}
 	hidden.Placements.Map = sorted.Map[netip.Addr, placementpolicy.State]{}
 	for what, s := range map[string]desired.State{"": s, ", not to be seen": hidden} {
-		errs := quotas(s, model.Tenant{Name: "red", Limits: limits}, 0, map[string]model.VIP{"new": change(vips)})
-		if len(errs) != 6 || !strings.Contains(errors.Join(errs...).Error(), "tenant red may have 20 VIPs, and would have 21") {
-			t.Errorf("a VIP beyond all quotas of a tenant with 20 VIPs%s: %v", what, errs)
+		err := quotas(s, model.Tenant{Name: "red", Limits: limits}, 0, map[string]model.VIP{"new": change(vips)})
+		if len(model.FieldErrors(err)) != 6 || !strings.Contains(err.Error(), "tenant red may have 20 VIPs, and would have 21") {
+			t.Errorf("a VIP beyond all quotas of a tenant with 20 VIPs%s: %v", what, err)
 		}
 	}
 }

@@ -100,7 +100,7 @@ func TestATenantsTIPsAreInItsRanges(t *testing.T) {
 		}
 		o.vip("vip", vip)
 		got := ""
-		for _, err := range o.errs {
+		for _, err := range model.FieldErrors(o.errs.Err()) {
 			got += strings.TrimPrefix(err.Error(), "vip.hardware.")
 		}
 		if got != c.want {

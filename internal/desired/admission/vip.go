@@ -1,7 +1,6 @@
 package admission
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -45,7 +44,7 @@ func VIPs(s desired.State, vips []model.VIP, strict bool) ([]model.VIP, error) {
 	a.roomForNetworks("vips", s.Networks)
 	a.roomForSteering(s)
 	a.roomForMultipath(s)
-	return a.admitted, errors.Join(a.errs...)
+	return a.admitted, a.errs.Err()
 }
 
 // admission is one call of VIPs.
@@ -53,12 +52,12 @@ type admission struct {
 	desired.State // as it would be
 	strict        bool
 	admitted      []model.VIP
-	errs          []error
+	errs          model.FieldErrorList
 	searched      map[netip.Prefix]netip.Addr // where to go on to look for a free address of a pool's prefix
 }
 
 func (a *admission) refuse(field, format string, args ...any) {
-	a.errs = append(a.errs, &model.FieldError{Field: field, Reason: fmt.Sprintf(format, args...)})
+	a.errs.Refuse(field, format, args...)
 }
 
 // other is how the writer of vip is told of another VIP: tenants don't learn each other's names.

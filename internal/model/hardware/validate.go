@@ -1,7 +1,6 @@
 package hardware
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 
@@ -17,11 +16,9 @@ const (
 )
 
 // refusals collects all that is wrong, so that a user corrects a manifest in one go.
-type refusals []error
+type refusals struct{ model.FieldErrorList }
 
-func (r *refusals) refuse(field, format string, args ...any) {
-	*r = append(*r, &model.FieldError{Field: field, Reason: fmt.Sprintf(format, args...)})
-}
+func (r *refusals) refuse(field, format string, args ...any) { r.Refuse(field, format, args...) }
 
 // Validate says everything that is wrong with the VIP's hardware taken alone, and what the VIP wants that a switch does not
 // do, as joined FieldErrors.
@@ -56,7 +53,7 @@ func Validate(vip model.VIP) error {
 	if vip.InHardware() {
 		r.obstacles(vip)
 	}
-	return errors.Join(r...)
+	return r.Err()
 }
 
 // chosen refuses what does not go together with switches that managers choose.
@@ -86,7 +83,7 @@ func Obstacle(vip model.VIP) *model.FieldError {
 	}
 	var r refusals
 	r.obstacles(vip)
-	for _, first := range model.FieldErrors(errors.Join(r...)) {
+	for _, first := range model.FieldErrors(r.Err()) {
 		return first
 	}
 	return nil
@@ -191,5 +188,5 @@ func ValidateNode(n model.Node) error {
 	if len(n.Addresses) > 2 || len(n.Addresses) == 2 && n.Addresses[0].Is4() == n.Addresses[1].Is4() {
 		r.refuse("addresses", "must be one of each family at most: they are the outer sources of what a switch encapsulates")
 	}
-	return errors.Join(r...)
+	return r.Err()
 }

@@ -1,7 +1,6 @@
 package vnet
 
 import (
-	"errors"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -36,5 +35,5 @@ func ValidateNATPrefixes(n model.Node) error {
 		}
 		families[p.Addr().Is4()] = p
 	}
-	return errors.Join(r...)
+	return r.Err()
 }

@@ -1,7 +1,6 @@
 package vnet
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -58,7 +57,6 @@ const (
 	MaxNetworks    = 4096  // of the cluster
 	MaxWithout     = 256   // hosts of a network that have no agent
 	maxInterface   = 15    // bytes of an interface's name: IFNAMSIZ
-	mostRefusals   = 128   // reasons of one refusal
 	exampleNetwork = "192.168.0.0/16"
 )
 
@@ -76,13 +74,9 @@ func (n Network) Contains(a netip.Addr) bool {
 }
 
 // refusals collects all that is wrong, so that a user corrects a manifest in one go.
-type refusals []error
+type refusals struct{ model.FieldErrorList }
 
-func (r *refusals) refuse(field, format string, args ...any) {
-	if len(*r) < mostRefusals {
-		*r = append(*r, &model.FieldError{Field: field, Reason: fmt.Sprintf(format, args...)})
-	}
-}
+func (r *refusals) refuse(field, format string, args ...any) { r.Refuse(field, format, args...) }
 
 func (r *refusals) name(field, s string) {
 	switch {
@@ -129,7 +123,7 @@ func (n Network) Validate() error {
 		}
 	}
 	n.validateWithoutAgent(&r)
-	return errors.Join(r...)
+	return r.Err()
 }
 
 func (n Network) validateWithoutAgent(r *refusals) {

@@ -1,7 +1,6 @@
 package vnet
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 
@@ -83,5 +82,5 @@ func (o Overlay) Validate() error {
 			}
 		}
 	}
-	return errors.Join(r...)
+	return r.Err()
 }

@@ -1,7 +1,6 @@
 package managed
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -14,7 +13,7 @@ import (
 // such a backend without its field manager is refused: its writer does not know that there is another one. The paths of its
 // field errors begin with vips[i].
 func Keep(there func(name string) model.VIP, vips []model.VIP) ([]model.VIP, error) {
-	var errs []error
+	var errs model.FieldErrorList
 	for i, vip := range vips {
 		old := there(vip.Name)
 		if !slices.ContainsFunc(old.Endpoints, hasManaged) {
@@ -25,13 +24,13 @@ func Keep(there func(name string) model.VIP, vips []model.VIP) ([]model.VIP, err
 			err = valid(i, kept)
 		}
 		if err != nil {
-			errs = append(errs, err)
+			errs.Add(err)
 			continue
 		}
 		vips = slices.Clone(vips)
 		vips[i] = kept
 	}
-	return vips, errors.Join(errs...)
+	return vips, errs.Err()
 }
 
 func hasManaged(e model.Endpoint) bool {
@@ -46,15 +45,15 @@ func validate(vip model.VIP) error {
 
 // valid says what is wrong with a VIP that each of its writers finds right.
 func valid(i int, vip model.VIP) error {
-	var errs []error
+	var errs model.FieldErrorList
 	for _, f := range model.FieldErrors(validate(vip)) {
-		errs = append(errs, &model.FieldError{Field: fmt.Sprintf("vips[%d].%s", i, f.Field), Reason: f.Reason + ", with the backends of field managers"})
+		errs.Add(&model.FieldError{Field: fmt.Sprintf("vips[%d].%s", i, f.Field), Reason: f.Reason + ", with the backends of field managers", More: f.More})
 	}
-	return errors.Join(errs...)
+	return errs.Err()
 }
 
 func keep(path string, old, vip model.VIP) (model.VIP, error) {
-	var errs []error
+	var errs model.FieldErrorList
 	vip.Endpoints = slices.Clone(vip.Endpoints)
 	for i := range vip.Endpoints {
 		e := &vip.Endpoints[i]
@@ -74,12 +73,10 @@ func keep(path string, old, vip model.VIP) (model.VIP, error) {
 			case !is:
 				e.Backends = append(e.Backends, b)
 			case e.Backends[j].FieldManager != b.FieldManager:
-				errs = append(errs, &model.FieldError{
-					Field:  fmt.Sprintf("%s.endpoints[%d].backends[%d]", path, i, j),
-					Reason: fmt.Sprintf("%s %s: leave it out, or say fieldManager: %s", b.AddrPort(), writer(b), b.FieldManager),
-				})
+				errs.Refuse(fmt.Sprintf("%s.endpoints[%d].backends[%d]", path, i, j),
+					"%s %s: leave it out, or say fieldManager: %s", b.AddrPort(), writer(b), b.FieldManager)
 			}
 		}
 	}
-	return vip, errors.Join(errs...)
+	return vip, errs.Err()
 }

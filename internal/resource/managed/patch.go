@@ -1,7 +1,6 @@
 package managed
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -87,12 +86,12 @@ func (p Patch) On(vip model.VIP) (model.VIP, Effect, error) {
 		place[b.AddrPort()] = i
 	}
 	var effect Effect
-	var errs []error
+	var errs model.FieldErrorList
 	mayWrite := func(field string, b model.Backend) bool {
 		if b.FieldManager == p.FieldManager || p.force {
 			return true
 		}
-		errs = append(errs, &model.FieldError{Field: field, Reason: fmt.Sprintf("%s %s: take it over by force, or leave it out", b.AddrPort(), writer(b))})
+		errs.Refuse(field, "%s %s: take it over by force, or leave it out", b.AddrPort(), writer(b))
 		return false
 	}
 	gone, set := map[netip.AddrPort]bool{}, map[netip.AddrPort]bool{}
@@ -125,8 +124,8 @@ func (p Patch) On(vip model.VIP) (model.VIP, Effect, error) {
 	})
 	vip.Endpoints = slices.Clone(vip.Endpoints)
 	vip.Endpoints[at].Backends = backends
-	if len(errs) == 0 && effect.Added+effect.Updated+effect.Removed > 0 {
-		errs = append(errs, validate(vip))
+	if errs.Len() == 0 && effect.Added+effect.Updated+effect.Removed > 0 {
+		errs.Add(validate(vip))
 	}
-	return vip, effect, errors.Join(errs...)
+	return vip, effect, errs.Err()
 }

@@ -1,7 +1,6 @@
 package placed
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,7 +12,7 @@ import (
 // Even refuses VIPs that are split over switches which routers do not treat alike, by a fabric that has all of them: the
 // nearest would get all packets, and its part of the backends all new connections.
 func Even(s *store.State, vips []model.VIP) error {
-	var errs []error
+	var errs model.FieldErrorList
 	uneven := map[string]string{} // by switches: many VIPs have the same
 	for i, vip := range vips {
 		if !vip.InHardware() || !vip.Hardware.Split {
@@ -28,11 +27,9 @@ func Even(s *store.State, vips []model.VIP) error {
 			}
 		}
 		if uneven[key] = why; why != "" {
-			errs = append(errs, &model.FieldError{
-				Field:  fmt.Sprintf("vips[%d].hardware.switches", i),
-				Reason: "must be equally far from everywhere to share the backends (split): " + why,
-			})
+			errs.Refuse(fmt.Sprintf("vips[%d].hardware.switches", i),
+				"must be equally far from everywhere to share the backends (split): %s", why)
 		}
 	}
-	return errors.Join(errs...)
+	return errs.Err()
 }
