@@ -260,9 +260,9 @@ func (a *Agent) sweep(ctx context.Context) error {
 	ticker := time.NewTicker(sweepInterval)
 	defer ticker.Stop()
 	for {
-		changes := a.tables.standing().changes
+		before := a.tables.standing()
 		found, err := a.config.Sweep()
-		a.reports.sessions(changes, found, err)
+		a.reports.sessions(before, found, err)
 		a.backlogs.CountSYNs(found.SYNs, time.Now())
 		a.backlogs.CountSYNs(a.config.Networks.SYNs(), time.Now())
 		a.config.Log.Debug("swept sessions", "live", found.Live, "ended", found.Ended)

@@ -48,7 +48,7 @@ type reports struct {
 	told          map[int]model.BackendHealth // by check: what the manager knows from this stream
 	sessionReport session.Report              // of the last sweep
 	ended         uint64                      // sessions, by all sweeps
-	counted       uint64                      // changes of the tables before the sweep
+	counted       standing                    // of the tables before the sweep
 	counts        bool                        // the session report is not sent yet
 	trouble       string                      // of the sweep
 	swept         time.Time                   // when the last one ended
@@ -97,11 +97,11 @@ func (r *reports) repeat(backends []model.HostBackend) {
 	maps.DeleteFunc(r.told, func(_ int, h model.BackendHealth) bool { return changed[checked{h.Endpoint, h.Backend}] })
 }
 
-// sessions records the result of a sweep that began after that many changes of the tables.
-func (r *reports) sessions(changes uint64, found session.Report, err error) {
+// sessions records the result of a sweep that began with the tables standing so.
+func (r *reports) sessions(before standing, found session.Report, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.sessionReport, r.counted, r.counts, r.trouble = found, changes, err == nil, ""
+	r.sessionReport, r.counted, r.counts, r.trouble = found, before, err == nil, ""
 	r.ended += uint64(found.Ended)
 	r.countFloods(found.VIPs, time.Now())
 	r.sessionQuotaEvents(found.VIPs)
@@ -141,6 +141,9 @@ func (r *reports) send(ctx context.Context) {
 	if err == nil {
 		r.removeSentEvents(request.GetEvents())
 		err = r.traffic.Answered(response)
+		if request.GetGeneration() < uint64(r.tables.standing().running) { // as with a count of the one before
+			r.wake.Set()
+		}
 	}
 	r.note(news, stream, err)
 }
@@ -155,9 +158,8 @@ func (r *reports) request() (request *weirv1.ReportHostRequest, news []healthche
 		Name: r.config.Name, Generation: uint64(now.running), Rejection: now.rejection, Status: r.status(now),
 		Events: slices.Clone(r.events),
 	}
-	// A count from before a change does not cover the buckets that began to drain with it.
-	if r.counts && r.counted == now.changes {
-		request.SessionsCounted = true
+	if generation, right := r.countedOf(now); right {
+		request.Generation, request.SessionsCounted = uint64(generation), true
 		for _, s := range r.sessionReport.Backends {
 			request.Sessions = append(request.Sessions, wire.BackendSessionsToProto(s))
 		}
@@ -168,6 +170,20 @@ func (r *reports) request() (request *weirv1.ReportHostRequest, news []healthche
 		request.Health = append(request.Health, wire.BackendHealthToProto(f.Health))
 	}
 	return request, news, r.stream
+}
+
+// countedOf is the generation that the count which is not sent yet is of, if there is one. A count from before a change
+// does not cover the buckets that began to drain with it: it is of the generation that ran before, which the report then
+// says, and the next one, at once, what runs. Or a host whose tables change all the time would count nothing.
+func (r *reports) countedOf(now standing) (model.Generation, bool) {
+	switch {
+	case !r.counts:
+		return 0, false
+	case r.counted.changes == now.changes:
+		return now.running, true
+	}
+	known := r.counted.running > 0 && r.counted.rejection == nil && now.rejection == nil
+	return r.counted.running, known
 }
 
 // news are the findings that are not reported yet. Those of ended checks are dropped.
