@@ -92,15 +92,16 @@ export async function call<M extends keyof Calls>(method: M, request: Calls[M][0
   }
 }
 
-/** Reads the pages of a list until there are `most` results, or all of them. */
+/** Reads the pages of a list until there are `most` results, or all of them. The first has no token: managers of a release
+ * without pages of a list refuse the field, empty or not, and a field that is undefined is not sent. */
 export async function pages<R extends { nextPageToken?: string }, T>(
-  read: (pageToken: string) => Promise<R>, of: (page: R) => T[] | undefined, most = Infinity,
+  read: (pageToken?: string) => Promise<R>, of: (page: R) => T[] | undefined, most = Infinity,
 ): Promise<{ all: T[]; more: boolean }> {
   const all: T[] = [];
-  for (let pageToken = ""; ; ) {
+  for (let pageToken: string | undefined; ; ) {
     const page = await read(pageToken);
     all.push(...(of(page) ?? []));
-    pageToken = page.nextPageToken ?? "";
+    pageToken = page.nextPageToken || undefined;
     if (!pageToken || all.length >= most) return { all: all.slice(0, most), more: Boolean(pageToken) || all.length > most };
   }
 }
