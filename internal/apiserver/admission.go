@@ -90,7 +90,7 @@ func (s *Server) entered(w http.ResponseWriter, r *http.Request, caller trust.Id
 }
 
 // enterRequest takes what a request needs of what its kind of callers has, and returns what gives it back: before its body is
-// read.
+// read, or parsed.
 func (s *Server) enterRequest(r *http.Request, caller trust.Identity, procedure string, size int64) (leave func(), err error) {
 	if caller.Anonymous() {
 		return s.unauthenticated.enter(r.RemoteAddr, s.Now())
@@ -119,16 +119,6 @@ func (s *Server) enterRequest(r *http.Request, caller trust.Identity, procedure 
 		return nil, refuse("too many large requests are under way")
 	}
 	return func() { leaveRequest(); leaveLarge() }, nil
-}
-
-// isLarge says whether a request of that size, negative where it does not tell it, is, or may become, one of those that
-// few are taken of at once.
-func isLarge(r *http.Request, procedure string, size int64) bool {
-	const uncounted = 1 << 20
-	if !limits.Of(procedure).Large() {
-		return false
-	}
-	return size < 0 || size > uncounted || packed(r)
 }
 
 // packed says whether the body of a request is compressed.

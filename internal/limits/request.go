@@ -1,6 +1,8 @@
 package limits
 
 import (
+	"sync"
+
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
@@ -34,6 +36,16 @@ const MessageHead = 5
 
 // Large says whether a request may need so much memory that few of its size are taken at once.
 func (r Request) Large() bool { return r.Bytes > 4*medium }
+
+// What is large: few requests beyond either are taken at once. Messages count, as one of two bytes on the wire takes some
+// hundred in memory.
+const (
+	LargeBytes    = 1 << 20
+	LargeMessages = 1 << 12
+)
+
+// MinMessage is what a message in another takes on the wire at least, in bytes. In JSON it is as many.
+const MinMessage = 2
 
 // Requests are the bounds of all procedures.
 var Requests = map[string]Request{
@@ -138,6 +150,21 @@ func Of(procedure string) Request {
 	}
 	return Request{small, few, 1}
 }
+
+// inputs are the messages that procedures take.
+var inputs = sync.OnceValue(func() map[string]protoreflect.MessageDescriptor {
+	all := map[string]protoreflect.MessageDescriptor{}
+	for _, service := range Services() {
+		for i := range service.Methods().Len() {
+			method := service.Methods().Get(i)
+			all["/"+string(service.FullName())+"/"+string(method.Name())] = method.Input()
+		}
+	}
+	return all
+})
+
+// InputOf is the message that a procedure takes; nil: there is no such procedure.
+func InputOf(procedure string) protoreflect.MessageDescriptor { return inputs()[procedure] }
 
 // Services are those that a manager serves.
 func Services() []protoreflect.ServiceDescriptor {

@@ -3,6 +3,7 @@ package limits
 import (
 	"fmt"
 	"io"
+	"math"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -24,6 +25,24 @@ func CountWire(data []byte, m protoreflect.MessageDescriptor, atMost int) error 
 		return &TooManyError{atMost}
 	}
 	return nil
+}
+
+// A text of a list takes memory as a quarter of a message does.
+const textsOfMessage = 4
+
+// Weight is how many messages a message in the wire format, or a JSON text, may become in memory.
+func Weight(data []byte, json bool, m protoreflect.MessageDescriptor) int {
+	if json {
+		j := JSON{Objects: math.MaxInt, Values: math.MaxInt}
+		j.Count(data) //nolint:errcheck // there are not so many
+		return math.MaxInt - j.Objects + (math.MaxInt-j.Values)/textsOfMessage
+	}
+	w := wire{messages: math.MaxInt, values: math.MaxInt, fields: math.MaxInt}
+	w.count(data, m, 0)
+	if w.messages < 0 { // too deep: it is refused
+		return 0
+	}
+	return math.MaxInt - w.messages + (math.MaxInt-w.values)/textsOfMessage
 }
 
 // wire counts down what is left.
