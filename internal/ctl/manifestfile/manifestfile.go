@@ -156,6 +156,26 @@ func Locate(err error, resources []manifest.Resource) error {
 	if !errors.As(err, &refused) || len(refused.Fields) == 0 {
 		return err
 	}
+	var fields []*model.FieldError
+	for _, field := range refused.Fields {
+		fields = append(fields, &model.FieldError{Field: field.Field, Reason: field.Reason})
+	}
+	if problems, found := locate(fields, resources); found {
+		return &ProblemError{what: "the manager refused", problems: problems}
+	}
+	return err
+}
+
+// Wrong gives what is wrong with an apply of resources, as joined FieldErrors, the lines of their files.
+func Wrong(what string, err error, resources []manifest.Resource) error {
+	if problems, found := locate(model.FieldErrors(err), resources); found {
+		return &ProblemError{what: what, problems: problems}
+	}
+	return err
+}
+
+// locate finds the lines of fields, whose paths are those of an apply of resources; not found: that of one has none.
+func locate(fields []*model.FieldError, resources []manifest.Resource) (problems manifest.Problems, found bool) {
 	kinds := map[string][]manifest.Resource{} // as an apply has them
 	for _, r := range resources {
 		kind := map[string]string{
@@ -164,17 +184,16 @@ func Locate(err error, resources []manifest.Resource) error {
 		}[r.Kind()]
 		kinds[kind] = append(kinds[kind], r)
 	}
-	var problems manifest.Problems
-	for _, field := range refused.Fields {
+	for _, field := range fields {
 		list, rest, _ := strings.Cut(field.Field, "[")
 		number, path, _ := strings.Cut(rest, "]")
 		i, wrong := strconv.Atoi(number)
 		of := kinds[list]
 		if wrong != nil || i < 0 || i >= len(of) {
-			return err
+			return nil, false
 		}
 		path = strings.TrimPrefix(path, ".")
 		problems = append(problems, of[i].Locate(&model.FieldError{Field: path, Reason: field.Reason}))
 	}
-	return &ProblemError{what: "the manager refused", problems: problems}
+	return problems, len(problems) > 0
 }
