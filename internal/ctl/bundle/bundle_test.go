@@ -4,12 +4,22 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"context"
 	"errors"
+	"fmt"
 	"io"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/encoding/protojson"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/api/v1/weirv1connect"
+	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/trust"
 )
 
@@ -169,4 +179,58 @@ func FuzzRedact(f *testing.F) {
 			t.Errorf("the token is in %q", got)
 		}
 	})
+}
+
+// eventful is a manager of more events than an archive has, in pages of 400.
+type eventful struct {
+	weirv1connect.UnimplementedWeirServiceHandler
+	events int
+}
+
+func (m eventful) ListEvents(_ context.Context, r *weirv1.ListEventsRequest) (*weirv1.ListEventsResponse, error) {
+	from, _ := strconv.Atoi(r.GetPageToken()) // none: from the first
+	answer := &weirv1.ListEventsResponse{}
+	for i := from; i < min(from+400, m.events); i++ {
+		answer.Events = append(answer.Events, &weirv1.Event{Name: fmt.Sprint(i)})
+	}
+	if from+400 < m.events {
+		answer.NextPageToken = strconv.Itoa(from + 400)
+	}
+	return answer, nil
+}
+
+// The newest events are listed last, and what led to a fault is there.
+func TestTheLastEventsAreInTheArchive(t *testing.T) {
+	const n = 2*mostList + 500
+	mux := http.NewServeMux()
+	mux.Handle(weirv1connect.NewWeirServiceHandler(eventful{events: n}))
+	server := httptest.NewUnstartedServer(mux)
+	server.Config.Protocols = &http.Protocols{}
+	server.Config.Protocols.SetUnencryptedHTTP2(true)
+	server.Start()
+	t.Cleanup(server.Close)
+	client, err := rpc.NewClient(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	for _, p := range clusterParts(client) {
+		if p.name != "cluster/events.json" {
+			continue
+		}
+		text, err := p.bounded(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer := &weirv1.ListEventsResponse{}
+		if err := protojson.Unmarshal(text, answer); err != nil {
+			t.Fatal(err)
+		}
+		all := answer.GetEvents()
+		if len(all) != mostList || all[0].GetName() != fmt.Sprint(n-mostList) || all[mostList-1].GetName() != fmt.Sprint(n-1) {
+			t.Errorf("%d of %d events are in the archive, from %s on", len(all), n, all[0].GetName())
+		}
+		return
+	}
+	t.Error("an archive has no events")
 }
