@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"connectrpc.com/connect"
@@ -20,13 +21,13 @@ import (
 	"github.com/weirlb/weir/internal/wire"
 )
 
-// ListNodes lists nodes by name.
+// ListNodes lists muxes, then switches, then hosts, each by name.
 func (m *Nodes) ListNodes(_ context.Context, r *weirv1.ListNodesRequest) (*weirv1.ListNodesResponse, error) {
 	role := model.Role(r.GetRole())
 	if role != "" && role != model.RoleMux && role != model.RoleHost && role != model.RoleSwitch {
 		return nil, apierr.ToConnect(&model.FieldError{Field: "role", Reason: fmt.Sprintf("must be mux, host or switch, is %.64q", role)})
 	}
-	page, err := query.NewPage(r)
+	page, err := pageOfNodes(r)
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
@@ -34,12 +35,39 @@ func (m *Nodes) ListNodes(_ context.Context, r *weirv1.ListNodesRequest) (*weirv
 	return &weirv1.ListNodesResponse{Nodes: nodes, NextPageToken: next}, nil
 }
 
-// page is a page of the nodes of a role, or of all of them if it is empty, and the token of the next one.
+// listed is the order of nodes by their roles: who reads one page alone, as clients do that know of no others, has the muxes
+// and the switches, which are few.
+var listed = []model.Role{model.RoleMux, model.RoleSwitch, model.RoleHost}
+
+// pageOfNodes is the page that a request asks for. Managers that listed nodes by name alone have tokens of another kind.
+func pageOfNodes(r query.Request) (query.Page, error) {
+	p, err := query.NewPage(r)
+	if err == nil && p.After != "" && !strings.Contains(p.After, " ") { // as no name does
+		err = &model.FieldError{Field: "pageToken", Reason: "is of a manager of another release: leave it out for the first page"}
+	}
+	return p, err
+}
+
+// page is a page of the nodes of a role, or of all of them if it is empty, and the token of the next one. A node's key is
+// where its role is in listed, and its name.
 func (m *Nodes) page(s *store.State, role model.Role, p query.Page, write func(*store.State, model.Node) *weirv1.Node) (nodes []*weirv1.Node, next string) {
 	found := query.Collect[*weirv1.Node](p)
-	for name, node := range s.Nodes.From(p.After) {
-		if (role == "" || role == node.Role) && !found.Add(name, func() *weirv1.Node { return write(s, node) }) {
-			break
+	for i, of := range listed {
+		if role != "" && role != of {
+			continue
+		}
+		place := fmt.Sprintf("%d ", i)
+		after, here := strings.CutPrefix(p.After, place)
+		if !here && p.After > place {
+			continue
+		}
+		if !here {
+			after = ""
+		}
+		for name, node := range s.Nodes.From(after) {
+			if node.Role == of && !found.Add(place+name, func() *weirv1.Node { return write(s, node) }) {
+				return found.All, found.Next
+			}
 		}
 	}
 	return found.All, found.Next
@@ -146,7 +174,7 @@ func livesOn(vip model.VIP, host string) int {
 
 // GetStatus sums up what the caller may see, with a page of the nodes.
 func (m *Nodes) GetStatus(ctx context.Context, r *weirv1.GetStatusRequest) (*weirv1.GetStatusResponse, error) {
-	page, err := query.NewPage(r)
+	page, err := pageOfNodes(r)
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
