@@ -1,11 +1,13 @@
 package apiserver
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"testing"
 	"time"
 
+	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/api/v1/weirv1connect"
 	"github.com/weirlb/weir/internal/limits"
 	"github.com/weirlb/weir/internal/replica"
@@ -30,8 +32,9 @@ func TestRatesAreByCallerAndTenant(t *testing.T) {
 	user := func(name, tenant string) trust.Identity {
 		return trust.Identity{Kind: trust.User, Name: name, Method: trust.ByToken, Bindings: []trust.Binding{{Tenant: tenant, Role: trust.Operator}}}
 	}
+	var message any
 	makes := func(i trust.Identity, procedure string) (n int) {
-		for n < 30000 && s.limited(i, procedure) == nil {
+		for n < 30000 && s.limited(i, procedure, message) == nil {
 			n++
 		}
 		return n
@@ -56,6 +59,22 @@ func TestRatesAreByCallerAndTenant(t *testing.T) {
 	}
 	if now = now.Add(time.Second); makes(user("bea", "blue"), patch) != int(limits.Callers[limits.User].Rate) {
 		t.Error("a second later blue has other than its rate")
+	}
+	// Pages that go on cost less, where they do less; and are not free.
+	for i, c := range []struct {
+		procedure string
+		message   any
+		want      int
+	}{
+		{weirv1connect.WeirServiceListNodesProcedure, &weirv1.ListNodesRequest{}, each / 20},
+		{weirv1connect.WeirServiceListNodesProcedure, &weirv1.ListNodesRequest{PageToken: "next"}, each / 5},
+		{status, &weirv1.GetStatusRequest{PageToken: "next"}, each / 5},
+		{weirv1connect.TrustServiceListTenantsProcedure, &weirv1.ListTenantsRequest{PageToken: "next"}, each / 20},
+	} {
+		message = c.message
+		if n := makes(user(fmt.Sprintf("ida%d", i), fmt.Sprintf("green%d", i)), c.procedure); n != c.want {
+			t.Errorf("%d calls of %s with %v at once, want %d", n, c.procedure, c.message, c.want)
+		}
 	}
 }
 

@@ -18,7 +18,7 @@ func (s *Server) admit(ctx context.Context, procedure string, message any) error
 	if err := authz.Permit(trust.FromContext(ctx), s.Store.State(), procedure, message); err != nil {
 		return err
 	}
-	if err := s.limited(trust.FromContext(ctx), procedure); err != nil {
+	if err := s.limited(trust.FromContext(ctx), procedure, message); err != nil {
 		return err
 	}
 	return within(message)

@@ -12,12 +12,12 @@ import (
 )
 
 // limited says why a caller may not make a call now: it, or its tenant, makes too many.
-func (s *Server) limited(caller trust.Identity, procedure string) error {
+func (s *Server) limited(caller trust.Identity, procedure string, message any) error {
 	kind := limits.KindOf(caller)
 	if caller.Method == trust.Insecure || kind == limits.Manager || kind == limits.Unauthenticated { // strangers are judged before
 		return nil
 	}
-	now, cost := s.Now(), limits.Of(procedure).Cost
+	now, cost := s.Now(), limits.CostOf(procedure, message)
 	refuse := func(who string, wait time.Duration) error {
 		return rpc.RetryAfter(connect.CodeResourceExhausted, fmt.Errorf("%s makes too many requests: try again in %s", who, wait.Round(time.Millisecond)), wait)
 	}

@@ -151,6 +151,22 @@ func Of(procedure string) Request {
 	return Request{small, few, 1}
 }
 
+// further is what a page costs that goes on where another ended, of lists of which each page does its part of the work
+// alone: of all others it costs as much as the first. Who asks for the same page for ever has few enough a second.
+var further = map[string]int{
+	weirv1connect.WeirServiceGetStatusProcedure: 5,
+	weirv1connect.WeirServiceListNodesProcedure: 5,
+}
+
+// CostOf is what a request of a procedure costs of the tokens that its caller has.
+func CostOf(procedure string, message any) int {
+	page, is := message.(interface{ GetPageToken() string })
+	if cost, less := further[procedure]; less && is && page.GetPageToken() != "" {
+		return cost
+	}
+	return Of(procedure).Cost
+}
+
 // inputs are the messages that procedures take.
 var inputs = sync.OnceValue(func() map[string]protoreflect.MessageDescriptor {
 	all := map[string]protoreflect.MessageDescriptor{}

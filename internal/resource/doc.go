@@ -112,7 +112,11 @@ func New(cfg *Config) *Service {
 	nodes := &Nodes{Config: cfg}
 	streams := live.New(&live.Config{
 		Store: cfg.Store, View: cfg.view, Nodes: nodes.nodes,
-		Status: func(ctx context.Context) *weirv1.GetStatusResponse { return nodes.status(ctx, cfg.Store.State()) }, Rates: cfg.Rates,
+		Status: func(ctx context.Context) *weirv1.GetStatusResponse {
+			stored := cfg.Store.State()
+			return nodes.status(ctx, stored, cfg.Hub.WithProgress(stored), nil)
+		},
+		Rates:   cfg.Rates,
 		Watches: &cfg.Watches, Now: cfg.Now, Stopping: cfg.Stopping,
 	})
 	return &Service{cfg, &VIPs{w}, &Pools{w}, &PrefixLists{w}, w.networks, fabrics, w.placements, &Events{cfg}, nodes, switches, streams}

@@ -3,7 +3,6 @@ package resource
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -179,23 +178,23 @@ func (m *Nodes) GetStatus(ctx context.Context, r *weirv1.GetStatusRequest) (*wei
 		return nil, apierr.ToConnect(err)
 	}
 	stored := m.Store.State()
-	response := m.status(ctx, stored)
-	response.Nodes, response.NextPageToken = m.page(m.Hub.WithProgress(stored), "", page, m.nodeWithSums)
-	there := map[string]bool{}
-	for _, n := range response.Nodes {
-		there[n.GetName()] = true
+	s := m.Hub.WithProgress(stored)
+	nodes, next := m.page(s, "", page, m.nodeWithSums)
+	var names []string
+	for _, n := range nodes {
+		names = append(names, n.GetName())
 	}
-	response.HostBackends = slices.DeleteFunc(response.HostBackends, func(h *weirv1.HostBackends) bool { return !there[h.GetHost()] })
+	response := m.status(ctx, stored, s, names)
+	response.Nodes, response.NextPageToken = nodes, next
 	return response, nil
 }
 
-// status sums up a State, without nodes.
-func (m *Nodes) status(ctx context.Context, stored *store.State) *weirv1.GetStatusResponse {
-	s := m.Hub.WithProgress(stored)
+// status sums up a State, which is shown to users as s, without nodes, and by host for those hosts alone.
+func (m *Nodes) status(ctx context.Context, stored, s *store.State, hosts []string) *weirv1.GetStatusResponse {
 	response := &weirv1.GetStatusResponse{
 		Manager: m.Name, Version: m.Version, Generation: uint64(s.Generation), Store: m.StoreName(),
 	}
-	addSummary(response, m.summaries.get(m.Config, stored, s, time.Now), func(tenant string) bool { return authz.CanView(ctx, tenant) })
+	addSummary(response, m.summaries.get(m.Config, stored, s, time.Now), func(tenant string) bool { return authz.CanView(ctx, tenant) }, hosts)
 	return response
 }
 

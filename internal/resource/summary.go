@@ -251,8 +251,8 @@ func backendState(b model.Backend, reason string) string {
 	return state
 }
 
-// addSummary writes what is to be told of the VIPs of the tenants that the caller may see.
-func addSummary(response *weirv1.GetStatusResponse, all map[string]*tenantSummary, sees func(tenant string) bool) {
+// addSummary writes what is to be told of the VIPs of the tenants that the caller may see, by host of those hosts alone.
+func addSummary(response *weirv1.GetStatusResponse, all map[string]*tenantSummary, sees func(tenant string) bool, of []string) {
 	hosts := map[string]*weirv1.HostBackends{}
 	refusals := map[string]*rejectedVIPs{}
 	var lines [warningLevels][]string
@@ -265,8 +265,10 @@ func addSummary(response *weirv1.GetStatusResponse, all map[string]*tenantSummar
 		response.Endpoints += t.endpoints
 		response.Backends += t.backends
 		response.BackendsUnhealthy += t.unhealthy
-		for name, h := range t.hosts {
-			h.addTo(hosts, name)
+		for _, name := range of {
+			if h := t.hosts[name]; h != nil {
+				h.addTo(hosts, name)
+			}
 		}
 		for level := range t.warnings {
 			lines[level] = append(lines[level], t.warnings[level]...)

@@ -23,7 +23,11 @@ func anyTenant(string) bool { return true }
 
 func told(s *store.State, sees func(string) bool) *weirv1.GetStatusResponse {
 	response := &weirv1.GetStatusResponse{}
-	addSummary(response, summarize(s, answering.New(nil, s)), sees)
+	var hosts []string
+	for name := range s.Nodes.All() {
+		hosts = append(hosts, name)
+	}
+	addSummary(response, summarize(s, answering.New(nil, s)), sees, hosts)
 	return response
 }
 
