@@ -3,7 +3,6 @@ package resource
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"connectrpc.com/connect"
@@ -26,50 +25,12 @@ func (m *Nodes) ListNodes(_ context.Context, r *weirv1.ListNodesRequest) (*weirv
 	if role != "" && role != model.RoleMux && role != model.RoleHost && role != model.RoleSwitch {
 		return nil, apierr.ToConnect(&model.FieldError{Field: "role", Reason: fmt.Sprintf("must be mux, host or switch, is %.64q", role)})
 	}
-	page, err := pageOfNodes(r)
+	page, err := query.NewNodePage(r)
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
-	nodes, next := m.page(m.view(), role, page, m.nodeWithStatus)
+	nodes, next := query.Nodes(m.view(), role, page, m.nodeWithStatus)
 	return &weirv1.ListNodesResponse{Nodes: nodes, NextPageToken: next}, nil
-}
-
-// listed is the order of nodes by their roles: who reads one page alone, as clients do that know of no others, has the muxes
-// and the switches, which are few.
-var listed = []model.Role{model.RoleMux, model.RoleSwitch, model.RoleHost}
-
-// pageOfNodes is the page that a request asks for. Managers that listed nodes by name alone have tokens of another kind.
-func pageOfNodes(r query.Request) (query.Page, error) {
-	p, err := query.NewPage(r)
-	if err == nil && p.After != "" && !strings.Contains(p.After, " ") { // as no name does
-		err = &model.FieldError{Field: "pageToken", Reason: "is of a manager of another release: leave it out for the first page"}
-	}
-	return p, err
-}
-
-// page is a page of the nodes of a role, or of all of them if it is empty, and the token of the next one. A node's key is
-// where its role is in listed, and its name.
-func (m *Nodes) page(s *store.State, role model.Role, p query.Page, write func(*store.State, model.Node) *weirv1.Node) (nodes []*weirv1.Node, next string) {
-	found := query.Collect[*weirv1.Node](p)
-	for i, of := range listed {
-		if role != "" && role != of {
-			continue
-		}
-		place := fmt.Sprintf("%d ", i)
-		after, here := strings.CutPrefix(p.After, place)
-		if !here && p.After > place {
-			continue
-		}
-		if !here {
-			after = ""
-		}
-		for name, node := range s.Nodes.From(after) {
-			if node.Role == of && !found.Add(place+name, func() *weirv1.Node { return write(s, node) }) {
-				return found.All, found.Next
-			}
-		}
-	}
-	return found.All, found.Next
 }
 
 // nodes writes all nodes.
@@ -173,13 +134,13 @@ func livesOn(vip model.VIP, host string) int {
 
 // GetStatus sums up what the caller may see, with a page of the nodes.
 func (m *Nodes) GetStatus(ctx context.Context, r *weirv1.GetStatusRequest) (*weirv1.GetStatusResponse, error) {
-	page, err := pageOfNodes(r)
+	page, err := query.NewNodePage(r)
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
 	stored := m.Store.State()
 	s := m.Hub.WithProgress(stored)
-	nodes, next := m.page(s, "", page, m.nodeWithSums)
+	nodes, next := query.Nodes(s, "", page, m.nodeWithSums)
 	var names []string
 	for _, n := range nodes {
 		names = append(names, n.GetName())

@@ -51,7 +51,7 @@ func TestPagesOfManyNodesAreSmall(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			found, next := m.page(s, "", page, write)
+			found, next := query.Nodes(s, "", page, write)
 			size := proto.Size(&weirv1.ListNodesResponse{Nodes: found, NextPageToken: next})
 			if size > taken {
 				t.Errorf("%s: a page has %d bytes", what, size)
@@ -65,80 +65,5 @@ func TestPagesOfManyNodesAreSmall(t *testing.T) {
 		if nodes != 1016 || pages < 2 {
 			t.Errorf("%s: %d nodes in %d pages", what, nodes, pages)
 		}
-	}
-}
-
-// Who reads the first page alone has the muxes and the switches. All nodes are listed once, whatever comes and goes between
-// pages; a token of a list by name is refused.
-func TestMuxesAndSwitchesAreListedFirst(t *testing.T) {
-	t.Parallel()
-	m := &Nodes{Config: &Config{Reported: func(*store.State, model.Node) (nodestatus.Status, *weirv1.NodeStatus) {
-		return nodestatus.Status{}, nil
-	}}}
-	write := func(_ *store.State, n model.Node) *weirv1.Node {
-		return &weirv1.Node{Name: n.Name, Role: string(n.Role)}
-	}
-	s := &store.State{}
-	for i := range 30 {
-		s.PutNode(model.Node{Name: fmt.Sprintf("a-host%02d", i), Role: model.RoleHost})
-	}
-	s.PutNode(model.Node{Name: "0", Role: model.RoleHost})
-	for i := range 6 {
-		s.PutNode(model.Node{Name: fmt.Sprintf("mux%d", i), Role: model.RoleMux})
-		s.PutNode(model.Node{Name: fmt.Sprintf("leaf%d", i), Role: model.RoleSwitch})
-	}
-	read := func(role model.Role, size uint32) (all []string) {
-		for token := ""; ; {
-			page, err := pageOfNodes(&weirv1.ListNodesRequest{Role: string(role), PageSize: size, PageToken: token})
-			if err != nil {
-				t.Fatal(err)
-			}
-			nodes, next := m.page(s, role, page, write)
-			for _, n := range nodes {
-				all = append(all, n.GetName())
-			}
-			if token = next; token == "" {
-				return all
-			}
-			// Behind, before and on the page that was.
-			s.RemoveNode("mux0")
-			s.RemoveNode("a-host29")
-			s.PutNode(model.Node{Name: "a-new-mux", Role: model.RoleMux})
-			s.PutNode(model.Node{Name: "a-host99", Role: model.RoleHost})
-		}
-	}
-	first := read("", 50)
-	if len(first) != 43 || first[0] != "mux0" || first[5] != "mux5" || first[6] != "leaf0" || first[12] != "0" || first[42] != "a-host29" {
-		t.Errorf("in one page: %v", first)
-	}
-	if of := read(model.RoleSwitch, 50); len(of) != 6 || of[0] != "leaf0" {
-		t.Errorf("switches: %v", of)
-	}
-	for size := uint32(1); size < 10; size++ {
-		got := map[string]int{}
-		for _, name := range read("", size) {
-			got[name]++
-		}
-		for i := range 29 { // those that stay
-			if name := fmt.Sprintf("a-host%02d", i); got[name] != 1 {
-				t.Errorf("in pages of %d: %s is listed %d times", size, name, got[name])
-			}
-		}
-		for _, name := range []string{"0", "mux1", "mux5", "leaf0", "leaf5"} {
-			if got[name] != 1 {
-				t.Errorf("in pages of %d: %s is listed %d times", size, name, got[name])
-			}
-		}
-	}
-	old, err := query.NewPage(&weirv1.ListNodesRequest{PageSize: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	byName := query.Collect[*weirv1.Node](old)
-	for _, name := range []string{"a", "b"} {
-		byName.Add(name, func() *weirv1.Node { return &weirv1.Node{} })
-	}
-	if _, err := pageOfNodes(&weirv1.ListNodesRequest{PageToken: byName.Next}); byName.Next == "" || err == nil {
-		t.Errorf("the token %q of a list by name is taken", byName.Next)
 	}
 }
