@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -48,9 +49,12 @@ func parseBFD(wire []byte) bfdPacket {
 type forgetfulRouter struct {
 	socket *net.UDPConn
 
-	mu     sync.Mutex
-	next   bfdPacket // what is sent
-	silent int       // how many turns nothing is
+	mu      sync.Mutex
+	next    bfdPacket // what is sent
+	silent  int       // how many turns nothing is
+	deaf    bool      // it does not answer what it hears
+	last    byte      // state that was heard
+	heardOf []uint32  // the speaker's discriminators
 }
 
 // sendsEvery is a turn of the router that is played.
@@ -59,6 +63,11 @@ const sendsEvery = 50 * time.Millisecond
 const firstSession, secondSession = 0xaaaa, 0xbbbb
 
 func (n *network) playForgetfulRouter() *forgetfulRouter {
+	n.t.Helper()
+	return n.playForgetfulRouterEvery(sendsEvery)
+}
+
+func (n *network) playForgetfulRouterEvery(turn time.Duration) *forgetfulRouter {
 	n.t.Helper()
 	r := &forgetfulRouter{next: bfdPacket{state: bfdDown, mine: firstSession, txInterval: time.Second}}
 	err := n.router.Do(func() (err error) {
@@ -71,7 +80,7 @@ func (n *network) playForgetfulRouter() *forgetfulRouter {
 	stop := make(chan struct{})
 	var running sync.WaitGroup
 	running.Go(r.receive)
-	running.Go(func() { r.send(stop) })
+	running.Go(func() { r.send(stop, turn) })
 	n.t.Cleanup(func() {
 		close(stop)
 		r.socket.Close()
@@ -80,8 +89,8 @@ func (n *network) playForgetfulRouter() *forgetfulRouter {
 	return r
 }
 
-func (r *forgetfulRouter) send(stop <-chan struct{}) {
-	tick := time.NewTicker(sendsEvery)
+func (r *forgetfulRouter) send(stop <-chan struct{}, turn time.Duration) {
+	tick := time.NewTicker(turn)
 	defer tick.Stop()
 	for {
 		select {
@@ -117,7 +126,12 @@ func (r *forgetfulRouter) receive() {
 func (r *forgetfulRouter) heard(p bfdPacket) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.last = p.state
+	if !slices.Contains(r.heardOf, p.mine) {
+		r.heardOf = append(r.heardOf, p.mine)
+	}
 	switch {
+	case r.deaf:
 	case r.next.state == bfdUp && p.state == bfdDown: // the speaker begins anew
 		r.next.state, r.next.yours, r.next.txInterval = bfdDown, 0, time.Second
 	case r.next.mine == firstSession && p.yours == firstSession:
@@ -171,6 +185,21 @@ func TestBFDIsPatientWithTheRouter(t *testing.T) {
 	}
 }
 
+// remember has the router keep to one session, whatever comes.
+func (r *forgetfulRouter) remember() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.next.mine = secondSession
+}
+
+// setDeaf has the router answer what it hears, or not, and says how many sessions of the speaker it has heard of.
+func (r *forgetfulRouter) setDeaf(deaf bool) (sessions int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.deaf = deaf
+	return len(r.heardOf)
+}
+
 // FRR from 10.2 on closes the connections of a neighbour whose BFD is not up, as this router refuses them.
 func TestBFDComesUpBeforeASession(t *testing.T) {
 	n := newNetwork(t, nil)
@@ -199,6 +228,43 @@ func TestBFDComesUpBeforeASession(t *testing.T) {
 	}
 	s.want("the session, and bfd still up", func(p PeerState) bool { return p.Established() && p.BFD == "up" })
 	n.wantNextHops(vip4, "10.8.1.2")
+	if log := s.log.String(); strings.Contains(log, "session is down") || strings.Contains(log, "does not come up") {
+		t.Errorf("the speaker lost its session, or blames the router:\n%s", log)
+	}
+}
+
+// BFD that has heard the router, and is not heard by it yet, goes on when the session begins: the router may be about to take
+// it for up, and would reset the session if it fell silent.
+func TestBFDInInitStaysWhenASessionBegins(t *testing.T) {
+	n := newNetwork(t, nil)
+	router := n.playForgetfulRouterEvery(sendsEvery / 10) // the speaker hears it at once, however often it begins anew
+	router.setDeaf(true)
+	router.remember()
+	for _, rule := range []string{
+		"add table inet refuse", "add chain inet refuse input { type filter hook input priority 0; }",
+		"add rule inet refuse input tcp dport 179 reject with tcp reset",
+	} {
+		if out, err := n.router.Run("nft", rule); err != nil {
+			t.Fatal(err, out)
+		}
+	}
+	config := n.config(1)
+	config.Peers[0].BFD = 100 * time.Millisecond
+	s := n.startSpeaker(1, config, vip4)
+	eventually(t, func() bool {
+		router.mu.Lock()
+		defer router.mu.Unlock()
+		return router.last == bfdInit
+	}, func() string { return "bfd is not in init without a session" })
+	if out, err := n.router.Run("nft", "delete table inet refuse"); err != nil {
+		t.Fatal(err, out)
+	}
+	s.want("the session", PeerState.Established)
+	before := router.setDeaf(false)
+	s.want("bfd up", func(p PeerState) bool { return p.Established() && p.BFD == "up" })
+	if after := router.setDeaf(false); after != before {
+		t.Errorf("the speaker began %d sessions of BFD anew when the session of BGP had begun", after-before)
+	}
 	if log := s.log.String(); strings.Contains(log, "session is down") || strings.Contains(log, "does not come up") {
 		t.Errorf("the speaker lost its session, or blames the router:\n%s", log)
 	}
