@@ -166,9 +166,11 @@ func newNetwork(t *testing.T, change func(*frr.Config)) *network {
 			t.Fatal(err)
 		}
 	}
-	config := frr.Config{
-		AS: routerAS, RouterID: netip.MustParseAddr("10.255.0.1"), PeerAS: speakerAS,
-		Ranges: []netip.Prefix{netip.MustParsePrefix("10.8.0.0/16"), netip.MustParsePrefix("fd00:8::/32")},
+	config := frr.Config{AS: routerAS, RouterID: netip.MustParseAddr("10.255.0.1"), PeerAS: speakerAS}
+	for i := range n.speakers {
+		for _, a := range addresses(i, 2) {
+			config.Neighbors = append(config.Neighbors, a.Addr())
+		}
 	}
 	if change != nil {
 		change(&config)

@@ -137,9 +137,18 @@ func TestCleanStopWithdraws(t *testing.T) {
 
 func TestRestartNeverWithdraws(t *testing.T) {
 	for _, how := range []string{"kill", "handover"} {
-		for name, interval := range map[string]time.Duration{"without bfd": 0, "with bfd": 100 * time.Millisecond} {
+		for name, router := range map[string]struct {
+			interval time.Duration
+			dynamic  bool
+		}{"without bfd": {0, false}, "with bfd": {100 * time.Millisecond, false}, "with bfd, from a listen range": {100 * time.Millisecond, true}} {
 			t.Run(how+" "+name, func(t *testing.T) {
-				n := newNetwork(t, func(c *frr.Config) { c.GracefulRestart = true; c.BFD = interval })
+				interval := router.interval
+				n := newNetwork(t, func(c *frr.Config) {
+					c.GracefulRestart, c.BFD = true, interval
+					if router.dynamic {
+						dynamicNeighbors(t, c)
+					}
+				})
 				config := n.config(1)
 				config.GracefulRestart = 30 * time.Second
 				config.Peers[0].BFD = interval
@@ -166,6 +175,20 @@ func TestRestartNeverWithdraws(t *testing.T) {
 			})
 		}
 	}
+}
+
+// dynamicNeighbors has the router accept from a range whom it is not told of. From FRR 10.2 on it opens no session of those,
+// as their BFD begins with it.
+func dynamicNeighbors(t *testing.T, c *frr.Config) {
+	t.Helper()
+	major, minor, err := frr.Version()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if major > 10 || major == 10 && minor >= 2 {
+		t.Skipf("FRR %d.%d wants BFD before a session", major, minor)
+	}
+	c.Neighbors, c.Ranges = nil, []netip.Prefix{netip.MustParsePrefix("10.8.0.0/16"), netip.MustParsePrefix("fd00:8::/32")}
 }
 
 // A restarted speaker whose second peer is away must not wait for it with its routes.

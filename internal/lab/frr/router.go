@@ -85,6 +85,18 @@ func (r *Router) start(ns Namespace, config Config) error {
 	return nil
 }
 
+// Version is that of the installed FRR.
+func Version() (major, minor int, err error) {
+	out, err := exec.Command(filepath.Join(programs, "bgpd"), "--version").Output()
+	if err != nil {
+		return 0, 0, fmt.Errorf("ask for the version of frr: %w", err)
+	}
+	if _, err := fmt.Sscanf(string(out), "bgpd version %d.%d", &major, &minor); err != nil {
+		return 0, 0, fmt.Errorf("read the version of frr from %q: %w", out, err)
+	}
+	return major, minor, nil
+}
+
 // bfdctl names bfdd's control socket, which would be the same for all routers. That of FRR 10.3 has none.
 func (r *Router) bfdctl() []string {
 	help, _ := exec.Command(filepath.Join(programs, "bfdd"), "--help").Output()
