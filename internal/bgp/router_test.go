@@ -231,6 +231,28 @@ func (n *network) wantNextHops(prefix netip.Prefix, want string) {
 		func() string { return fmt.Sprintf("next hops of %s: %q, want %q", prefix, got, want) })
 }
 
+// wantSteady waits until the router has had a session with speaker i for two seconds, and BFD. FRR from 10.2 on begins BFD anew
+// when its first session comes up, which that session does not outlive; and it takes no notice of BFD that falls in the second
+// in which a session came up.
+func (n *network) wantSteady(i int, bfd bool) {
+	n.t.Helper()
+	address := fmt.Sprintf("10.8.%d.2", i)
+	var out string
+	eventually(n.t, func() bool {
+		out, _ = n.frr.Vtysh("show bgp neighbors " + address + " json")
+		var neighbors map[string]struct {
+			BGPState       string
+			BGPTimerUpMsec int
+			PeerBFDInfo    struct{ Status string }
+		}
+		if err := json.Unmarshal([]byte(out), &neighbors); err != nil {
+			return false
+		}
+		p := neighbors[address]
+		return p.BGPState == "Established" && p.BGPTimerUpMsec >= 2000 && (!bfd || p.PeerBFDInfo.Status == "Up")
+	}, func() string { return "the router has no session for two seconds with BFD: " + out })
+}
+
 func eventually(t *testing.T, ok func() bool, message func() string) {
 	t.Helper()
 	for end := time.Now().Add(25 * time.Second); !ok(); time.Sleep(20 * time.Millisecond) {

@@ -157,6 +157,7 @@ func TestRestartNeverWithdraws(t *testing.T) {
 				n.wantNextHops(vip6, "fd00:8:1::2")
 				up := func(p PeerState) bool { return p.Established() && (interval == 0 || p.BFD == "up") }
 				first.want("up", up)
+				n.wantSteady(1, interval > 0)
 
 				events := n.routeEvents(vip4, vip6)
 				if how == "kill" {
@@ -208,6 +209,7 @@ func TestBFDFindsASilentPeer(t *testing.T) {
 	config.Peers[0].BFD = 100 * time.Millisecond
 	s := n.startSpeaker(1, config, vip4, vip6)
 	s.want("bfd up", func(p PeerState) bool { return p.BFD == "up" })
+	n.wantSteady(1, true)
 	n.wantNextHops(vip4, "10.8.1.2")
 
 	// Nothing passes any more, and no end sees its link go down: only BFD can notice before the
@@ -241,7 +243,9 @@ func TestWhatIsLostIsLostOnce(t *testing.T) {
 	s := n.startSpeaker(1, config, vip4, vip6)
 	up := func(p PeerState) bool { return p.Established() && p.BFD == "up" }
 	s.want("bfd up", up)
-	for stop := range stops {
+	for range stops {
+		n.wantSteady(1, true)
+		before := strings.Count(s.log.String(), "session is down") // FRR from 10.2 on loses the first one, see wantSteady
 		n.wantNextHops(vip4, "10.8.1.2")
 		n.wantNextHops(vip6, "fd00:8:1::2")
 		s.signal(syscall.SIGSTOP)
@@ -249,11 +253,11 @@ func TestWhatIsLostIsLostOnce(t *testing.T) {
 		time.Sleep(2 * bfdHears * bfdMultiplier * config.Peers[0].BFD) // longer than the speaker waits for the router
 		s.signal(syscall.SIGCONT)
 		goesOn := time.Now()
-		eventually(t, func() bool { return strings.Count(s.log.String(), "session is down") > stop }, func() string { return "the speaker lost nothing" })
+		eventually(t, func() bool { return strings.Count(s.log.String(), "session is down") > before }, func() string { return "the speaker lost nothing" })
 		s.want("bfd up again", up)
 		t.Logf("up %v after the speaker goes on", time.Since(goesOn).Round(10*time.Millisecond))
-		if lost := strings.Count(s.log.String(), "session is down"); lost != stop+1 {
-			t.Fatalf("after %d stops the session was lost %d times:\n%s", stop+1, lost, s.log)
+		if lost := strings.Count(s.log.String(), "session is down") - before; lost != 1 {
+			t.Fatalf("after one stop the session was lost %d times:\n%s", lost, s.log)
 		}
 	}
 }
