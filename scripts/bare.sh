@@ -28,6 +28,7 @@ git clone --quiet --no-hardlinks . "$dir/weir"
 mkdir -p "$dir/weir/out"
 unshare --mount --pid --fork --kill-child bash -euc '
 	mount --make-rprivate /
+	mount --bind "$1" "$1"  # ip netns exec wants a root that is a mount point
 	mount -t proc proc "$1/proc"
 	mount -t sysfs sysfs "$1/sys"
 	mount -t bpf bpf "$1/sys/fs/bpf"

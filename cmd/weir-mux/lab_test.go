@@ -75,7 +75,7 @@ func newLab(t *testing.T) *lab {
 
 	router, err := frr.Start(l.router, frr.Config{
 		AS: 65000, RouterID: netip.MustParseAddr("10.255.0.1"), PeerAS: 65010, Password: "s3cret",
-		Ranges: []netip.Prefix{netip.MustParsePrefix("10.2.0.0/24")}, GracefulRestart: true, BFD: 100 * time.Millisecond,
+		Neighbors: []netip.Addr{netip.MustParseAddr("10.2.0.2")}, GracefulRestart: true, BFD: 100 * time.Millisecond,
 	})
 	must(t, err)
 	l.frr = router

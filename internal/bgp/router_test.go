@@ -166,9 +166,11 @@ func newNetwork(t *testing.T, change func(*frr.Config)) *network {
 			t.Fatal(err)
 		}
 	}
-	config := frr.Config{
-		AS: routerAS, RouterID: netip.MustParseAddr("10.255.0.1"), PeerAS: speakerAS,
-		Ranges: []netip.Prefix{netip.MustParsePrefix("10.8.0.0/16"), netip.MustParsePrefix("fd00:8::/32")},
+	config := frr.Config{AS: routerAS, RouterID: netip.MustParseAddr("10.255.0.1"), PeerAS: speakerAS}
+	for i := range n.speakers {
+		for _, a := range addresses(i, 2) {
+			config.Neighbors = append(config.Neighbors, a.Addr())
+		}
 	}
 	if change != nil {
 		change(&config)
@@ -227,6 +229,28 @@ func (n *network) wantNextHops(prefix netip.Prefix, want string) {
 	var got string
 	eventually(n.t, func() bool { got = n.nextHops(prefix); return got == want },
 		func() string { return fmt.Sprintf("next hops of %s: %q, want %q", prefix, got, want) })
+}
+
+// wantSteady waits until the router has had a session with speaker i for two seconds, and BFD. FRR from 10.2 on begins BFD anew
+// when its first session comes up, which that session does not outlive; and it takes no notice of BFD that falls in the second
+// in which a session came up.
+func (n *network) wantSteady(i int, bfd bool) {
+	n.t.Helper()
+	address := fmt.Sprintf("10.8.%d.2", i)
+	var out string
+	eventually(n.t, func() bool {
+		out, _ = n.frr.Vtysh("show bgp neighbors " + address + " json")
+		var neighbors map[string]struct {
+			BGPState       string
+			BGPTimerUpMsec int
+			PeerBFDInfo    struct{ Status string }
+		}
+		if err := json.Unmarshal([]byte(out), &neighbors); err != nil {
+			return false
+		}
+		p := neighbors[address]
+		return p.BGPState == "Established" && p.BGPTimerUpMsec >= 2000 && (!bfd || p.PeerBFDInfo.Status == "Up")
+	}, func() string { return "the router has no session for two seconds with BFD: " + out })
 }
 
 func eventually(t *testing.T, ok func() bool, message func() string) {

@@ -137,9 +137,18 @@ func TestCleanStopWithdraws(t *testing.T) {
 
 func TestRestartNeverWithdraws(t *testing.T) {
 	for _, how := range []string{"kill", "handover"} {
-		for name, interval := range map[string]time.Duration{"without bfd": 0, "with bfd": 100 * time.Millisecond} {
+		for name, router := range map[string]struct {
+			interval time.Duration
+			dynamic  bool
+		}{"without bfd": {0, false}, "with bfd": {100 * time.Millisecond, false}, "with bfd, from a listen range": {100 * time.Millisecond, true}} {
 			t.Run(how+" "+name, func(t *testing.T) {
-				n := newNetwork(t, func(c *frr.Config) { c.GracefulRestart = true; c.BFD = interval })
+				interval := router.interval
+				n := newNetwork(t, func(c *frr.Config) {
+					c.GracefulRestart, c.BFD = true, interval
+					if router.dynamic {
+						dynamicNeighbors(t, c)
+					}
+				})
 				config := n.config(1)
 				config.GracefulRestart = 30 * time.Second
 				config.Peers[0].BFD = interval
@@ -148,6 +157,7 @@ func TestRestartNeverWithdraws(t *testing.T) {
 				n.wantNextHops(vip6, "fd00:8:1::2")
 				up := func(p PeerState) bool { return p.Established() && (interval == 0 || p.BFD == "up") }
 				first.want("up", up)
+				n.wantSteady(1, interval > 0)
 
 				events := n.routeEvents(vip4, vip6)
 				if how == "kill" {
@@ -168,6 +178,20 @@ func TestRestartNeverWithdraws(t *testing.T) {
 	}
 }
 
+// dynamicNeighbors has the router accept from a range whom it is not told of. From FRR 10.2 on it opens no session of those,
+// as their BFD begins with it.
+func dynamicNeighbors(t *testing.T, c *frr.Config) {
+	t.Helper()
+	major, minor, err := frr.Version()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if major > 10 || major == 10 && minor >= 2 {
+		t.Skipf("FRR %d.%d wants BFD before a session", major, minor)
+	}
+	c.Neighbors, c.Ranges = nil, []netip.Prefix{netip.MustParsePrefix("10.8.0.0/16"), netip.MustParsePrefix("fd00:8::/32")}
+}
+
 // A restarted speaker whose second peer is away must not wait for it with its routes.
 func TestRestartWithOnePeerAway(t *testing.T) {
 	n := newNetwork(t, func(c *frr.Config) { c.GracefulRestart = true })
@@ -185,6 +209,7 @@ func TestBFDFindsASilentPeer(t *testing.T) {
 	config.Peers[0].BFD = 100 * time.Millisecond
 	s := n.startSpeaker(1, config, vip4, vip6)
 	s.want("bfd up", func(p PeerState) bool { return p.BFD == "up" })
+	n.wantSteady(1, true)
 	n.wantNextHops(vip4, "10.8.1.2")
 
 	// Nothing passes any more, and no end sees its link go down: only BFD can notice before the
@@ -218,7 +243,9 @@ func TestWhatIsLostIsLostOnce(t *testing.T) {
 	s := n.startSpeaker(1, config, vip4, vip6)
 	up := func(p PeerState) bool { return p.Established() && p.BFD == "up" }
 	s.want("bfd up", up)
-	for stop := range stops {
+	for range stops {
+		n.wantSteady(1, true)
+		before := strings.Count(s.log.String(), "session is down") // FRR from 10.2 on loses the first one, see wantSteady
 		n.wantNextHops(vip4, "10.8.1.2")
 		n.wantNextHops(vip6, "fd00:8:1::2")
 		s.signal(syscall.SIGSTOP)
@@ -226,11 +253,11 @@ func TestWhatIsLostIsLostOnce(t *testing.T) {
 		time.Sleep(2 * bfdHears * bfdMultiplier * config.Peers[0].BFD) // longer than the speaker waits for the router
 		s.signal(syscall.SIGCONT)
 		goesOn := time.Now()
-		eventually(t, func() bool { return strings.Count(s.log.String(), "session is down") > stop }, func() string { return "the speaker lost nothing" })
+		eventually(t, func() bool { return strings.Count(s.log.String(), "session is down") > before }, func() string { return "the speaker lost nothing" })
 		s.want("bfd up again", up)
 		t.Logf("up %v after the speaker goes on", time.Since(goesOn).Round(10*time.Millisecond))
-		if lost := strings.Count(s.log.String(), "session is down"); lost != stop+1 {
-			t.Fatalf("after %d stops the session was lost %d times:\n%s", stop+1, lost, s.log)
+		if lost := strings.Count(s.log.String(), "session is down") - before; lost != 1 {
+			t.Fatalf("after one stop the session was lost %d times:\n%s", lost, s.log)
 		}
 	}
 }

@@ -217,14 +217,18 @@ func (c Config) hostRoutes(line func(format string, args ...any)) {
 
 // zebra forgets soon the groups of next hops that no route uses. FRR 8.4 keeps them for 3 minutes, and
 // the kernel takes a link that goes down out of them, unseen: it would miss when it is back.
-func (c Config) zebra() string {
-	text := c.common("zebra") + "zebra nexthop-group keep 1\nzebra route-map delay-timer 0\n"
+func (c Config) zebra() string { return c.common("zebra") + "zebra nexthop-group keep 1\n" }
+
+// zebraMaps are what zebra has by its file, or by mgmtd where that is there.
+func (c Config) zebraMaps() (lines []string) {
+	lines = []string{"zebra route-map delay-timer 0"}
 	for word, address := range map[string]netip.Addr{"ip": c.Source4, "ipv6": c.Source6} {
 		if address.IsValid() {
-			text += fmt.Sprintf("route-map %s-%s permit 1\n set src %s\nexit\n%[2]s protocol bgp route-map %[1]s-%[2]s\n", source, word, address)
+			name := source + "-" + word
+			lines = append(lines, "route-map "+name+" permit 1", " set src "+address.String(), "exit", word+" protocol bgp route-map "+name)
 		}
 	}
-	return text
+	return lines
 }
 
 func (c Config) bfdd() string {

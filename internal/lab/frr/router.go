@@ -57,7 +57,7 @@ func Start(ns Namespace, config Config) (*Router, error) {
 }
 
 func (r *Router) start(ns Namespace, config Config) error {
-	if err := r.makeDir(); err != nil {
+	if err := makeDir(r.dir); err != nil {
 		return err
 	}
 	for _, s := range sysctls {
@@ -65,11 +65,13 @@ func (r *Router) start(ns Namespace, config Config) error {
 			return fmt.Errorf("set %s: %w: %s", s, err, out)
 		}
 	}
+	if err := r.zebra(ns, config); err != nil {
+		return err
+	}
 	daemons := []struct {
 		name, config string
 		args         []string
 	}{
-		{"zebra", config.zebra(), []string{"-s", "90000000"}},
 		{"bfdd", config.bfdd(), r.bfdctl()},
 		// Never -l: it implies -n, no routes in the kernel.
 		{"bgpd", config.bgpd(), []string{"-p", "179"}},
@@ -85,6 +87,43 @@ func (r *Router) start(ns Namespace, config Config) error {
 	return nil
 }
 
+// zebra starts zebra. From FRR 10 on its maps are mgmtd's, which reads no file of ours and has sockets where -N says.
+func (r *Router) zebra(ns Namespace, config Config) error {
+	args, maps := []string{"-s", "90000000"}, config.zebraMaps()
+	if _, err := os.Stat(filepath.Join(programs, "mgmtd")); err != nil {
+		return r.daemon(ns, "zebra", config.zebra()+strings.Join(maps, "\n")+"\n", args...)
+	}
+	if err := makeDir(r.sockets()); err != nil {
+		return err
+	}
+	space := []string{"-N", filepath.Base(r.sockets())}
+	if err := r.daemon(ns, "mgmtd", "", space...); err != nil {
+		return err
+	}
+	if err := r.daemon(ns, "zebra", config.zebra(), append(args, space...)...); err != nil {
+		return err
+	}
+	_, err := r.Vtysh("configure terminal\n" + strings.Join(maps, "\n"))
+	return err
+}
+
+// sockets is the folder of those of mgmtd.
+func (r *Router) sockets() string {
+	return filepath.Join("/run/frr", strings.ReplaceAll(strings.Trim(r.dir, "/"), "/", "-"))
+}
+
+// Version is that of the installed FRR.
+func Version() (major, minor int, err error) {
+	out, err := exec.Command(filepath.Join(programs, "bgpd"), "--version").Output()
+	if err != nil {
+		return 0, 0, fmt.Errorf("ask for the version of frr: %w", err)
+	}
+	if _, err := fmt.Sscanf(string(out), "bgpd version %d.%d", &major, &minor); err != nil {
+		return 0, 0, fmt.Errorf("read the version of frr from %q: %w", out, err)
+	}
+	return major, minor, nil
+}
+
 // bfdctl names bfdd's control socket, which would be the same for all routers. That of FRR 10.3 has none.
 func (r *Router) bfdctl() []string {
 	help, _ := exec.Command(filepath.Join(programs, "bfdd"), "--help").Output()
@@ -94,9 +133,9 @@ func (r *Router) bfdctl() []string {
 	return []string{"--bfdctl", filepath.Join(r.dir, "bfdd.sock")}
 }
 
-// makeDir hands the folder to the user that the daemons drop to: they must own it.
-func (r *Router) makeDir() error {
-	if err := os.MkdirAll(r.dir, 0o755); err != nil {
+// makeDir hands a folder to the user that the daemons drop to: they must own it.
+func makeDir(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
 	frr, err := user.Lookup("frr")
@@ -111,10 +150,10 @@ func (r *Router) makeDir() error {
 	if err != nil {
 		return fmt.Errorf("read the group of user frr: %w", err)
 	}
-	if err := os.Chown(r.dir, uid, gid); err != nil {
+	if err := os.Chown(dir, uid, gid); err != nil {
 		return err
 	}
-	return os.Chmod(r.dir, 0o755)
+	return os.Chmod(dir, 0o755)
 }
 
 // daemon starts one daemon; it returns once the daemon has read its configuration and runs.
@@ -125,8 +164,11 @@ func (r *Router) daemon(ns Namespace, name, config string, args ...string) error
 	}
 	args = append([]string{
 		"-d", "-u", "frr", "-g", "frr", "-P", "0",
-		"-z", filepath.Join(r.dir, "zserv.api"), "--vty_socket", r.dir, "-i", r.pidFile(name), "-f", file,
+		"-z", filepath.Join(r.dir, "zserv.api"), "--vty_socket", r.dir, "-i", r.pidFile(name),
 	}, args...)
+	if config != "" {
+		args = append(args, "-f", file)
+	}
 	// FRR 10's daemons keep their outputs open when they go to the background: a pipe would never end.
 	out := filepath.Join(r.dir, name+".out")
 	run := append([]string{"-c", `exec "$@" >"$0" 2>&1`, out, filepath.Join(programs, name)}, args...)
@@ -171,12 +213,12 @@ func (r *Router) Announce(networks ...netip.Prefix) error {
 // Stop ends the router's daemons and removes its files. It is no error if nothing runs.
 func (r *Router) Stop() error {
 	var errs []error
-	for _, name := range []string{"bgpd", "bfdd", "zebra"} {
+	for _, name := range []string{"bgpd", "bfdd", "zebra", "mgmtd"} {
 		if err := r.end(name); err != nil {
 			errs = append(errs, fmt.Errorf("stop %s: %w", name, err))
 		}
 	}
-	errs = append(errs, os.RemoveAll(r.dir))
+	errs = append(errs, os.RemoveAll(r.dir), os.RemoveAll(r.sockets()))
 	return errors.Join(errs...)
 }
 

@@ -61,12 +61,14 @@ export class Status {
   }
 }
 
+const writes = new Set(["Created", "Updated", "Deleted"]); // reasons of events
+
 /** Events, the newest first. A list of them is read from the store each time, so they are followed and not asked for again. */
 export class Events {
   value = $state.raw<EventJson[]>([]);
   error = $state("");
 
-  /** Keeps the newest that fit; news is called when something may have happened since the page asked first. */
+  /** Keeps the newest that fit; news is called when one that fits, or a write, may have happened since the page asked first. */
   follow(request: WatchEventsRequestJson, most: number, fits: (e: EventJson) => boolean = () => true, news: () => void = () => {}): () => void {
     const asked = Date.now();
     return follow(
@@ -78,8 +80,9 @@ export class Events {
           heard();
           this.error = "";
           const e = message.event;
-          if (e && whole) news();
-          if (e?.name && fits(e)) {
+          const fit = !!e && fits(e);
+          if (e && whole && (fit || writes.has(e.reason ?? ""))) news();
+          if (e?.name && fit) {
             all.delete(e.name);
             all.set(e.name, e);
             const oldest = all.keys().next().value;
