@@ -2,6 +2,7 @@ package nodesync
 
 import (
 	"context"
+	"sync"
 
 	"connectrpc.com/connect"
 
@@ -21,9 +22,14 @@ func (n *Service) FollowProgress(
 	return errStops
 }
 
-// FollowManagers keeps a stream of progress open to each other manager, until ctx ends.
+// FollowManagers keeps streams of progress and of reports open to each other manager, until ctx ends.
 func (n *Service) FollowManagers(ctx context.Context) error {
-	replica.FollowOthers(ctx, n.Name, n.Store.Watch, n.followManager)
+	replica.FollowOthers(ctx, n.Name, n.Store.Watch, func(ctx context.Context, other store.Manager) {
+		var reports sync.WaitGroup
+		defer reports.Wait()
+		reports.Go(func() { n.followReports(ctx, other) })
+		n.followManager(ctx, other)
+	})
 	return nil
 }
 
