@@ -8,24 +8,26 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/rpc"
 )
 
-// hasSessions reports how many sessions the host has, and nothing else that is new.
-func (h *fakeHost) hasSessions(t *testing.T, sessions uint64) {
-	t.Helper()
+// hasSessions reports how many sessions the host has, and nothing else that is new, and says whether all of these managers
+// show it.
+func (h *fakeHost) hasSessions(sessions uint64, managers ...*rpc.Client) bool {
 	h.mu.Lock()
 	r := &weirv1.ReportHostRequest{Name: h.name, Generation: uint64(h.generation), Status: &weirv1.HostStatus{Uplink: "eth0", Sessions: sessions}}
 	h.mu.Unlock()
 	if _, err := h.client.ReportHost(context.Background(), r); err != nil {
-		t.Error(err)
+		return false
 	}
+	return !slices.ContainsFunc(managers, func(m *rpc.Client) bool { return shownSessions(m, h.name) != sessions })
 }
 
-// shownSessions are the sessions of a node that a manager shows.
-func shownSessions(t *testing.T, url, node string) uint64 {
-	r, err := dial(t, url).GetNode(t.Context(), &weirv1.GetNodeRequest{Name: node})
+// shownSessions are the sessions of a host that a manager shows.
+func shownSessions(manager *rpc.Client, host string) uint64 {
+	r, err := manager.GetNode(context.Background(), &weirv1.GetNodeRequest{Name: host})
 	if err != nil {
-		t.Error(err)
+		return 0
 	}
 	return r.GetNode().GetStatus().GetHost().GetSessions()
 }
@@ -53,17 +55,14 @@ func TestManagersTellEachOtherReports(t *testing.T) {
 	host1, mux := startHost(t, r.urls[1], "host1", "10.2.1.2"), startMux(t, r.urls[1], "mux1", "10.1.1.2")
 	startHost(t, r.urls[1], "host2", "10.2.2.2")
 	eventually(t, "all are connected", func() bool { return nodes(t, dial(t, r.urls[0])) == 3 })
-	puts, last := 0, all[0].store.State().Status.At("host1").Seen
+	m1, m2, m3 := dial(t, r.urls[0]), dial(t, r.urls[1]), dial(t, r.urls[2])
+	puts, last := 0, time.Time{}
 	for i := range uint64(40) {
-		host1.hasSessions(t, i+1)
-		for _, url := range []string{r.urls[0], r.urls[2]} {
-			eventually(t, url+" shows it", func() bool { return shownSessions(t, url, "host1") == i+1 })
-		}
-		if seen := all[0].store.State().Status.At("host1").Seen; !seen.Equal(last) && i > 9 { // what was news was written by then
-			puts++
-			last = seen
-		} else if i <= 9 {
-			last = seen
+		eventually(t, "the others show it", func() bool { return host1.hasSessions(i+1, m1, m3) })
+		if seen := all[0].store.State().Status.At("host1").Seen; !seen.Equal(last) {
+			if last = seen; i > 9 && all[1].reports.AllFollow(all[1].store.State(), "m2") { // what was news was written by then
+				puts++
+			}
 		}
 	}
 	if puts > 1 { // its turn may have come
@@ -87,7 +86,7 @@ func TestManagersTellEachOtherReports(t *testing.T) {
 	eventually(t, "it has it again", counted(all[0], all[0].store.State().Status.At("host1").SessionCount.At))
 	r.stops[0]()
 	eventually(t, "another manager leads", func() bool {
-		leader := leaderOf(listManagers(t, dial(t, r.urls[1])))
+		leader := leaderOf(listManagers(t, m2))
 		return leader == "m2" || leader == "m3"
 	})
 	for range 3 {
@@ -105,8 +104,7 @@ func TestManagersTellEachOtherReports(t *testing.T) {
 	})
 	before := all[2].store.State().Status.At("host1").Seen
 	eventually(t, "the store is given counters while a manager is down", func() bool {
-		host1.hasSessions(t, 99)
-		return all[2].store.State().Status.At("host1").Seen.After(before)
+		return host1.hasSessions(99) && all[2].store.State().Status.At("host1").Seen.After(before)
 	})
 }
 
@@ -114,22 +112,18 @@ func TestManagersTellEachOtherReports(t *testing.T) {
 func TestNodesWhoseManagerDies(t *testing.T) {
 	t.Parallel()
 	r, all := startFollowing(t, 3)
-	host1 := startHost(t, r.urls[2]+","+r.urls[1], "host1", "10.2.1.2")
-	eventually(t, "it is connected", func() bool { return nodes(t, dial(t, r.urls[0])) == 1 })
+	host1, m1, m2 := startHost(t, r.urls[2]+","+r.urls[1], "host1", "10.2.1.2"), dial(t, r.urls[0]), dial(t, r.urls[1])
+	eventually(t, "it is connected", func() bool { return nodes(t, m1) == 1 })
 	for i := range uint64(3) { // the first may be news, which is in the store
-		host1.hasSessions(t, i+1)
-		eventually(t, "others show it", func() bool { return shownSessions(t, r.urls[0], "host1") == i+1 })
+		eventually(t, "others show it", func() bool { return host1.hasSessions(i+1, m1, m2) })
 	}
 	r.stops[2]()
-	if got := shownSessions(t, r.urls[0], "host1"); got != 3 {
+	if got := shownSessions(m1, "host1"); got != 3 {
 		t.Errorf("its %d sessions are known, want 3", got)
 	}
 	eventually(t, "it has its stream with another manager", func() bool {
 		_, there := all[1].hub.NodeIsCurrent("host1")
 		return there
 	})
-	host1.hasSessions(t, 5)
-	for _, url := range r.urls[:2] {
-		eventually(t, url+" shows what it reports there", func() bool { return shownSessions(t, url, "host1") == 5 })
-	}
+	eventually(t, "both show what it reports there", func() bool { return host1.hasSessions(5, m1, m2) })
 }

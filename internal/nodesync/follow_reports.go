@@ -24,6 +24,8 @@ const (
 	maxTold      = 256
 	maxToldBytes = 256 << 10
 	maxToldOne   = 1 << 20
+	// leftAfter is for how long a node may report nothing here before another manager is told nothing of it.
+	leftAfter = 2 * DefaultTellInterval
 	// longestAge bounds what another manager says of the age of a report.
 	longestAge = time.Hour
 )
@@ -39,7 +41,7 @@ func (n *Service) FollowReports(
 		place = last
 		for first || len(due) > 0 {
 			var message *weirv1.FollowReportsResponse
-			message, due = tell(due, n.Now(), 2*n.TellInterval)
+			message, due = tell(due, n.Now())
 			if first || len(message.GetReports()) > 0 {
 				if err := stream.Send(message); err != nil {
 					return err
@@ -111,13 +113,13 @@ func (r *Reports) after(place uint64) (due []named, last uint64, more <-chan str
 	return due, r.feed.last, r.feed.more
 }
 
-// tell makes a message of the first reports, as many as it may have, and returns those that are left. A node whose report is
-// older than stale is left out: it reports to another manager, which tells of it.
-func tell(due []named, now time.Time, stale time.Duration) (message *weirv1.FollowReportsResponse, left []named) {
+// tell makes a message of the first reports, as many as it may have, and returns those that are left. A node that has
+// left is left out: it reports to another manager, which tells of it.
+func tell(due []named, now time.Time) (message *weirv1.FollowReportsResponse, left []named) {
 	message = &weirv1.FollowReportsResponse{}
 	size := 0
 	for i, r := range due {
-		if now.Sub(r.at) > stale {
+		if now.Sub(r.at) > leftAfter {
 			continue
 		}
 		told := r.toProto(now)

@@ -40,7 +40,7 @@ func (t teller) tells(other teller, s *store.State, place uint64, at time.Time) 
 	due, last, _ := t.after(place)
 	for len(due) > 0 {
 		var message *weirv1.FollowReportsResponse
-		message, due = tell(due, at.Add(t.ahead), 2*DefaultTellInterval)
+		message, due = tell(due, at.Add(t.ahead))
 		other.take(s, message.GetReports(), at.Add(other.ahead))
 	}
 	return last
@@ -91,7 +91,7 @@ func TestTheNewestReportWins(t *testing.T) {
 		}
 		late := moved.Add(time.Minute)
 		if due, _, _ := m1.after(0); len(due) == 1 {
-			if message, left := tell(due, late.Add(ahead), 2*DefaultTellInterval); len(message.GetReports())+len(left) > 0 {
+			if message, left := tell(due, late.Add(ahead)); len(message.GetReports())+len(left) > 0 {
 				t.Errorf("%s ahead: the manager that it left tells %v", ahead, message)
 			}
 		}
@@ -128,7 +128,7 @@ func TestWhatManagersTellIsBounded(t *testing.T) {
 	messages := 0
 	for due, _, _ := m1.after(0); len(due) > 0; messages++ {
 		var message *weirv1.FollowReportsResponse
-		message, due = tell(due, noon, time.Minute)
+		message, due = tell(due, noon)
 		if n := len(message.GetReports()); n > maxTold || proto.Size(message) > maxToldBytes+maxDetail {
 			t.Errorf("a message has %d reports in %d bytes", n, proto.Size(message))
 		}
