@@ -113,13 +113,14 @@ func TestNodesWhoseManagerDies(t *testing.T) {
 	t.Parallel()
 	r, all := startFollowing(t, 3)
 	host1, m1, m2 := startHost(t, r.urls[2]+","+r.urls[1], "host1", "10.2.1.2"), dial(t, r.urls[0]), dial(t, r.urls[1])
-	eventually(t, "it is connected", func() bool { return nodes(t, m1) == 1 })
+	lone := startHost(t, r.urls[2], "host2", "10.2.2.2")
+	eventually(t, "both are connected", func() bool { return nodes(t, m1) == 2 })
 	for i := range uint64(3) { // the first may be news, which is in the store
-		eventually(t, "others show it", func() bool { return host1.hasSessions(i+1, m1, m2) })
+		eventually(t, "others show it", func() bool { return host1.hasSessions(i+1, m1, m2) && lone.hasSessions(i+1, m1, m2) })
 	}
 	r.stops[2]()
-	if got := shownSessions(m1, "host1"); got != 3 {
-		t.Errorf("its %d sessions are known, want 3", got)
+	if got := shownSessions(m1, "host2"); got != 3 {
+		t.Errorf("%d sessions are known of a host that can reach no other manager, want 3", got)
 	}
 	eventually(t, "it has its stream with another manager", func() bool {
 		_, there := all[1].hub.NodeIsCurrent("host1")

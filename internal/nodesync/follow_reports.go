@@ -49,14 +49,14 @@ func (n *Service) FollowReports(
 			}
 			first = false
 		}
-		if err := n.await(ctx, more); err != nil {
+		if err := await(ctx, more, n.Stopping); err != nil {
 			return err
 		}
 	}
 }
 
 // await returns a moment after there is more to tell, so that what comes meanwhile goes with it.
-func (n *Service) await(ctx context.Context, more <-chan struct{}) error {
+func await(ctx context.Context, more, stops <-chan struct{}) error {
 	var gathered <-chan time.Time
 	for {
 		select {
@@ -66,7 +66,7 @@ func (n *Service) await(ctx context.Context, more <-chan struct{}) error {
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-n.Stopping:
+		case <-stops:
 			return errStops
 		}
 	}
@@ -153,7 +153,7 @@ func (r named) toProto(now time.Time) *weirv1.NodeReport {
 
 // followReports keeps what the nodes of another manager report, until ctx ends. What was told stays until something newer is
 // known of the node, as in the store: who decides looks at how old it is.
-func (n *Service) followReports(ctx context.Context, other store.Manager) {
+func followReports(ctx context.Context, n *Service, other store.Manager) {
 	client, err := n.Peer(other.Address)
 	if err != nil {
 		n.Log.Warn("can't follow the reports of another manager", "manager", other.Name, "err", err)

@@ -163,7 +163,7 @@ func (n *Service) takeReport(
 	if !tell {
 		next.told = before.told
 	}
-	if !changed && !n.storeDue(state, role, name, before.stored, now) {
+	if !changed && !storeDue(n, state, role, name, before.stored, now) {
 		next.stored, next.SessionCount = before.stored, before.SessionCount
 		setReport(n, role, name, next, tell)
 		return nil

@@ -16,7 +16,7 @@ const RefreshInterval = 5 * time.Minute
 // storeDue says whether the store shall have a report that is no news, of a node of which it was given one before. Somebody
 // reads what it has while a manager does not follow the reports of this one, as it is of an older release, is down or has just
 // started; and while the leader waits for the connections of a host that buckets move away from.
-func (n *Service) storeDue(s *store.State, role model.Role, name string, before, now time.Time) bool {
+func storeDue(n *Service, s *store.State, role model.Role, name string, before, now time.Time) bool {
 	if !n.Reports.AllFollow(s, n.Name) || role == model.RoleHost && n.draining.has(s, name, now) {
 		return now.Sub(before) >= n.TellInterval
 	}
