@@ -1083,6 +1083,160 @@ func (x *MuxProgress) GetJoins() bool {
 	return false
 }
 
+type FollowReportsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of the manager that calls.
+	Name          string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FollowReportsRequest) Reset() {
+	*x = FollowReportsRequest{}
+	mi := &file_v1_cluster_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FollowReportsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FollowReportsRequest) ProtoMessage() {}
+
+func (x *FollowReportsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_cluster_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FollowReportsRequest.ProtoReflect.Descriptor instead.
+func (*FollowReportsRequest) Descriptor() ([]byte, []int) {
+	return file_v1_cluster_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *FollowReportsRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+// The newest reports of some nodes.
+type FollowReportsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Reports       []*NodeReport          `protobuf:"bytes,1,rep,name=reports,proto3" json:"reports,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FollowReportsResponse) Reset() {
+	*x = FollowReportsResponse{}
+	mi := &file_v1_cluster_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FollowReportsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FollowReportsResponse) ProtoMessage() {}
+
+func (x *FollowReportsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_cluster_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FollowReportsResponse.ProtoReflect.Descriptor instead.
+func (*FollowReportsResponse) Descriptor() ([]byte, []int) {
+	return file_v1_cluster_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *FollowReportsResponse) GetReports() []*NodeReport {
+	if x != nil {
+		return x.Reports
+	}
+	return nil
+}
+
+// What a node reported last.
+type NodeReport struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Node  string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	// How long ago the manager that sends it took it, in milliseconds. Managers' clocks may differ.
+	AgeMs uint64 `protobuf:"varint,2,opt,name=age_ms,json=ageMs,proto3" json:"age_ms,omitempty"`
+	// By the clock of the manager that sends it: last_seen is when it took the report, as the store has it. A report that
+	// is large has no counters.
+	Status        *NodeStatus `protobuf:"bytes,3,opt,name=status,proto3" json:"status,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeReport) Reset() {
+	*x = NodeReport{}
+	mi := &file_v1_cluster_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeReport) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeReport) ProtoMessage() {}
+
+func (x *NodeReport) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_cluster_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeReport.ProtoReflect.Descriptor instead.
+func (*NodeReport) Descriptor() ([]byte, []int) {
+	return file_v1_cluster_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *NodeReport) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *NodeReport) GetAgeMs() uint64 {
+	if x != nil {
+		return x.AgeMs
+	}
+	return 0
+}
+
+func (x *NodeReport) GetStatus() *NodeStatus {
+	if x != nil {
+		return x.Status
+	}
+	return nil
+}
+
 type ReadTrafficRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Of the agents that report to the manager that is asked alone.
@@ -1093,7 +1247,7 @@ type ReadTrafficRequest struct {
 
 func (x *ReadTrafficRequest) Reset() {
 	*x = ReadTrafficRequest{}
-	mi := &file_v1_cluster_proto_msgTypes[18]
+	mi := &file_v1_cluster_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1105,7 +1259,7 @@ func (x *ReadTrafficRequest) String() string {
 func (*ReadTrafficRequest) ProtoMessage() {}
 
 func (x *ReadTrafficRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[18]
+	mi := &file_v1_cluster_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1118,7 +1272,7 @@ func (x *ReadTrafficRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadTrafficRequest.ProtoReflect.Descriptor instead.
 func (*ReadTrafficRequest) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{18}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ReadTrafficRequest) GetOwn() bool {
@@ -1144,7 +1298,7 @@ type ReadTrafficResponse struct {
 
 func (x *ReadTrafficResponse) Reset() {
 	*x = ReadTrafficResponse{}
-	mi := &file_v1_cluster_proto_msgTypes[19]
+	mi := &file_v1_cluster_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1156,7 +1310,7 @@ func (x *ReadTrafficResponse) String() string {
 func (*ReadTrafficResponse) ProtoMessage() {}
 
 func (x *ReadTrafficResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[19]
+	mi := &file_v1_cluster_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1169,7 +1323,7 @@ func (x *ReadTrafficResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadTrafficResponse.ProtoReflect.Descriptor instead.
 func (*ReadTrafficResponse) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{19}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ReadTrafficResponse) GetManager() string {
@@ -1211,7 +1365,7 @@ var File_v1_cluster_proto protoreflect.FileDescriptor
 
 const file_v1_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x10v1/cluster.proto\x12\aweir.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\rv1/sync.proto\"\xea\x01\n" +
+	"\x10v1/cluster.proto\x12\aweir.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x11v1/resource.proto\x1a\rv1/sync.proto\"\xea\x01\n" +
 	"\aManager\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12!\n" +
@@ -1288,7 +1442,16 @@ const file_v1_cluster_proto_rawDesc = "" +
 	"generation\x18\x02 \x01(\x04R\n" +
 	"generation\x12\x1a\n" +
 	"\banswered\x18\x03 \x01(\x04R\banswered\x12\x14\n" +
-	"\x05joins\x18\x04 \x01(\bR\x05joins\"&\n" +
+	"\x05joins\x18\x04 \x01(\bR\x05joins\"*\n" +
+	"\x14FollowReportsRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"F\n" +
+	"\x15FollowReportsResponse\x12-\n" +
+	"\areports\x18\x01 \x03(\v2\x13.weir.v1.NodeReportR\areports\"d\n" +
+	"\n" +
+	"NodeReport\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x15\n" +
+	"\x06age_ms\x18\x02 \x01(\x04R\x05ageMs\x12+\n" +
+	"\x06status\x18\x03 \x01(\v2\x13.weir.v1.NodeStatusR\x06status\"&\n" +
 	"\x12ReadTrafficRequest\x12\x10\n" +
 	"\x03own\x18\x01 \x01(\bR\x03own\"\xd6\x01\n" +
 	"\x13ReadTrafficResponse\x12\x18\n" +
@@ -1296,7 +1459,7 @@ const file_v1_cluster_proto_rawDesc = "" +
 	"\x05since\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12*\n" +
 	"\x02at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12-\n" +
 	"\atraffic\x18\x04 \x03(\v2\x13.weir.v1.TrafficRowR\atraffic\x12\x18\n" +
-	"\atrouble\x18\x05 \x01(\tR\atrouble2\xa4\x05\n" +
+	"\atrouble\x18\x05 \x01(\tR\atrouble2\xf6\x05\n" +
 	"\x0eClusterService\x12d\n" +
 	"\fListManagers\x12\x1c.weir.v1.ListManagersRequest\x1a\x1d.weir.v1.ListManagersResponse\"\x17\x82\xd3\xe4\x93\x02\x0e\x12\f/v1/managers\x90\x02\x02\x12k\n" +
 	"\rDeleteManager\x12\x1d.weir.v1.DeleteManagerRequest\x1a\x1e.weir.v1.DeleteManagerResponse\"\x1b\x82\xd3\xe4\x93\x02\x15*\x13/v1/managers/{name}\x12H\n" +
@@ -1305,7 +1468,8 @@ const file_v1_cluster_proto_rawDesc = "" +
 	"\n" +
 	"GetReplica\x12\x1a.weir.v1.GetReplicaRequest\x1a\x1b.weir.v1.GetReplicaResponse\"\x03\x90\x02\x02\x12;\n" +
 	"\x06Backup\x12\x16.weir.v1.BackupRequest\x1a\x17.weir.v1.BackupResponse0\x01\x12S\n" +
-	"\x0eFollowProgress\x12\x1e.weir.v1.FollowProgressRequest\x1a\x1f.weir.v1.FollowProgressResponse0\x01\x12J\n" +
+	"\x0eFollowProgress\x12\x1e.weir.v1.FollowProgressRequest\x1a\x1f.weir.v1.FollowProgressResponse0\x01\x12P\n" +
+	"\rFollowReports\x12\x1d.weir.v1.FollowReportsRequest\x1a\x1e.weir.v1.FollowReportsResponse0\x01\x12J\n" +
 	"\vReadTraffic\x12\x1b.weir.v1.ReadTrafficRequest\x1a\x1c.weir.v1.ReadTrafficResponse0\x01B&Z$github.com/weirlb/weir/api/v1;weirv1b\x06proto3"
 
 var (
@@ -1320,7 +1484,7 @@ func file_v1_cluster_proto_rawDescGZIP() []byte {
 	return file_v1_cluster_proto_rawDescData
 }
 
-var file_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
+var file_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_v1_cluster_proto_goTypes = []any{
 	(*Manager)(nil),                // 0: weir.v1.Manager
 	(*Replica)(nil),                // 1: weir.v1.Replica
@@ -1340,10 +1504,14 @@ var file_v1_cluster_proto_goTypes = []any{
 	(*FollowProgressRequest)(nil),  // 15: weir.v1.FollowProgressRequest
 	(*FollowProgressResponse)(nil), // 16: weir.v1.FollowProgressResponse
 	(*MuxProgress)(nil),            // 17: weir.v1.MuxProgress
-	(*ReadTrafficRequest)(nil),     // 18: weir.v1.ReadTrafficRequest
-	(*ReadTrafficResponse)(nil),    // 19: weir.v1.ReadTrafficResponse
-	(*timestamppb.Timestamp)(nil),  // 20: google.protobuf.Timestamp
-	(*TrafficRow)(nil),             // 21: weir.v1.TrafficRow
+	(*FollowReportsRequest)(nil),   // 18: weir.v1.FollowReportsRequest
+	(*FollowReportsResponse)(nil),  // 19: weir.v1.FollowReportsResponse
+	(*NodeReport)(nil),             // 20: weir.v1.NodeReport
+	(*ReadTrafficRequest)(nil),     // 21: weir.v1.ReadTrafficRequest
+	(*ReadTrafficResponse)(nil),    // 22: weir.v1.ReadTrafficResponse
+	(*NodeStatus)(nil),             // 23: weir.v1.NodeStatus
+	(*timestamppb.Timestamp)(nil),  // 24: google.protobuf.Timestamp
+	(*TrafficRow)(nil),             // 25: weir.v1.TrafficRow
 }
 var file_v1_cluster_proto_depIdxs = []int32{
 	1,  // 0: weir.v1.Manager.replica:type_name -> weir.v1.Replica
@@ -1351,30 +1519,34 @@ var file_v1_cluster_proto_depIdxs = []int32{
 	8,  // 2: weir.v1.JoinManagerResponse.members:type_name -> weir.v1.StoreMember
 	1,  // 3: weir.v1.GetReplicaResponse.replica:type_name -> weir.v1.Replica
 	17, // 4: weir.v1.FollowProgressResponse.muxes:type_name -> weir.v1.MuxProgress
-	20, // 5: weir.v1.ReadTrafficResponse.since:type_name -> google.protobuf.Timestamp
-	20, // 6: weir.v1.ReadTrafficResponse.at:type_name -> google.protobuf.Timestamp
-	21, // 7: weir.v1.ReadTrafficResponse.traffic:type_name -> weir.v1.TrafficRow
-	2,  // 8: weir.v1.ClusterService.ListManagers:input_type -> weir.v1.ListManagersRequest
-	4,  // 9: weir.v1.ClusterService.DeleteManager:input_type -> weir.v1.DeleteManagerRequest
-	6,  // 10: weir.v1.ClusterService.JoinManager:input_type -> weir.v1.JoinManagerRequest
-	9,  // 11: weir.v1.ClusterService.RegisterNode:input_type -> weir.v1.RegisterNodeRequest
-	11, // 12: weir.v1.ClusterService.GetReplica:input_type -> weir.v1.GetReplicaRequest
-	13, // 13: weir.v1.ClusterService.Backup:input_type -> weir.v1.BackupRequest
-	15, // 14: weir.v1.ClusterService.FollowProgress:input_type -> weir.v1.FollowProgressRequest
-	18, // 15: weir.v1.ClusterService.ReadTraffic:input_type -> weir.v1.ReadTrafficRequest
-	3,  // 16: weir.v1.ClusterService.ListManagers:output_type -> weir.v1.ListManagersResponse
-	5,  // 17: weir.v1.ClusterService.DeleteManager:output_type -> weir.v1.DeleteManagerResponse
-	7,  // 18: weir.v1.ClusterService.JoinManager:output_type -> weir.v1.JoinManagerResponse
-	10, // 19: weir.v1.ClusterService.RegisterNode:output_type -> weir.v1.RegisterNodeResponse
-	12, // 20: weir.v1.ClusterService.GetReplica:output_type -> weir.v1.GetReplicaResponse
-	14, // 21: weir.v1.ClusterService.Backup:output_type -> weir.v1.BackupResponse
-	16, // 22: weir.v1.ClusterService.FollowProgress:output_type -> weir.v1.FollowProgressResponse
-	19, // 23: weir.v1.ClusterService.ReadTraffic:output_type -> weir.v1.ReadTrafficResponse
-	16, // [16:24] is the sub-list for method output_type
-	8,  // [8:16] is the sub-list for method input_type
-	8,  // [8:8] is the sub-list for extension type_name
-	8,  // [8:8] is the sub-list for extension extendee
-	0,  // [0:8] is the sub-list for field type_name
+	20, // 5: weir.v1.FollowReportsResponse.reports:type_name -> weir.v1.NodeReport
+	23, // 6: weir.v1.NodeReport.status:type_name -> weir.v1.NodeStatus
+	24, // 7: weir.v1.ReadTrafficResponse.since:type_name -> google.protobuf.Timestamp
+	24, // 8: weir.v1.ReadTrafficResponse.at:type_name -> google.protobuf.Timestamp
+	25, // 9: weir.v1.ReadTrafficResponse.traffic:type_name -> weir.v1.TrafficRow
+	2,  // 10: weir.v1.ClusterService.ListManagers:input_type -> weir.v1.ListManagersRequest
+	4,  // 11: weir.v1.ClusterService.DeleteManager:input_type -> weir.v1.DeleteManagerRequest
+	6,  // 12: weir.v1.ClusterService.JoinManager:input_type -> weir.v1.JoinManagerRequest
+	9,  // 13: weir.v1.ClusterService.RegisterNode:input_type -> weir.v1.RegisterNodeRequest
+	11, // 14: weir.v1.ClusterService.GetReplica:input_type -> weir.v1.GetReplicaRequest
+	13, // 15: weir.v1.ClusterService.Backup:input_type -> weir.v1.BackupRequest
+	15, // 16: weir.v1.ClusterService.FollowProgress:input_type -> weir.v1.FollowProgressRequest
+	18, // 17: weir.v1.ClusterService.FollowReports:input_type -> weir.v1.FollowReportsRequest
+	21, // 18: weir.v1.ClusterService.ReadTraffic:input_type -> weir.v1.ReadTrafficRequest
+	3,  // 19: weir.v1.ClusterService.ListManagers:output_type -> weir.v1.ListManagersResponse
+	5,  // 20: weir.v1.ClusterService.DeleteManager:output_type -> weir.v1.DeleteManagerResponse
+	7,  // 21: weir.v1.ClusterService.JoinManager:output_type -> weir.v1.JoinManagerResponse
+	10, // 22: weir.v1.ClusterService.RegisterNode:output_type -> weir.v1.RegisterNodeResponse
+	12, // 23: weir.v1.ClusterService.GetReplica:output_type -> weir.v1.GetReplicaResponse
+	14, // 24: weir.v1.ClusterService.Backup:output_type -> weir.v1.BackupResponse
+	16, // 25: weir.v1.ClusterService.FollowProgress:output_type -> weir.v1.FollowProgressResponse
+	19, // 26: weir.v1.ClusterService.FollowReports:output_type -> weir.v1.FollowReportsResponse
+	22, // 27: weir.v1.ClusterService.ReadTraffic:output_type -> weir.v1.ReadTrafficResponse
+	19, // [19:28] is the sub-list for method output_type
+	10, // [10:19] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_v1_cluster_proto_init() }
@@ -1382,6 +1554,7 @@ func file_v1_cluster_proto_init() {
 	if File_v1_cluster_proto != nil {
 		return
 	}
+	file_v1_resource_proto_init()
 	file_v1_sync_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1389,7 +1562,7 @@ func file_v1_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_cluster_proto_rawDesc), len(file_v1_cluster_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   20,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -28,6 +28,7 @@ const (
 	ClusterService_GetReplica_FullMethodName     = "/weir.v1.ClusterService/GetReplica"
 	ClusterService_Backup_FullMethodName         = "/weir.v1.ClusterService/Backup"
 	ClusterService_FollowProgress_FullMethodName = "/weir.v1.ClusterService/FollowProgress"
+	ClusterService_FollowReports_FullMethodName  = "/weir.v1.ClusterService/FollowReports"
 	ClusterService_ReadTraffic_FullMethodName    = "/weir.v1.ClusterService/ReadTraffic"
 )
 
@@ -52,6 +53,9 @@ type ClusterServiceClient interface {
 	Backup(ctx context.Context, in *BackupRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[BackupResponse], error)
 	// Streams how far the nodes are whose streams the manager that is called holds. Managers call it, of each other.
 	FollowProgress(ctx context.Context, in *FollowProgressRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[FollowProgressResponse], error)
+	// Streams what the nodes report whose streams the manager that is called holds: all once, then what is new at once and
+	// counters every 10 seconds. Managers call it, of each other.
+	FollowReports(ctx context.Context, in *FollowReportsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[FollowReportsResponse], error)
 	// What clients sent to VIPs, as agents counted it, by manager: totals since the manager started, in order of VIPs.
 	ReadTraffic(ctx context.Context, in *ReadTrafficRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReadTrafficResponse], error)
 }
@@ -152,9 +156,28 @@ func (c *clusterServiceClient) FollowProgress(ctx context.Context, in *FollowPro
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type ClusterService_FollowProgressClient = grpc.ServerStreamingClient[FollowProgressResponse]
 
+func (c *clusterServiceClient) FollowReports(ctx context.Context, in *FollowReportsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[FollowReportsResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &ClusterService_ServiceDesc.Streams[2], ClusterService_FollowReports_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[FollowReportsRequest, FollowReportsResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ClusterService_FollowReportsClient = grpc.ServerStreamingClient[FollowReportsResponse]
+
 func (c *clusterServiceClient) ReadTraffic(ctx context.Context, in *ReadTrafficRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReadTrafficResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &ClusterService_ServiceDesc.Streams[2], ClusterService_ReadTraffic_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &ClusterService_ServiceDesc.Streams[3], ClusterService_ReadTraffic_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -192,6 +215,9 @@ type ClusterServiceServer interface {
 	Backup(*BackupRequest, grpc.ServerStreamingServer[BackupResponse]) error
 	// Streams how far the nodes are whose streams the manager that is called holds. Managers call it, of each other.
 	FollowProgress(*FollowProgressRequest, grpc.ServerStreamingServer[FollowProgressResponse]) error
+	// Streams what the nodes report whose streams the manager that is called holds: all once, then what is new at once and
+	// counters every 10 seconds. Managers call it, of each other.
+	FollowReports(*FollowReportsRequest, grpc.ServerStreamingServer[FollowReportsResponse]) error
 	// What clients sent to VIPs, as agents counted it, by manager: totals since the manager started, in order of VIPs.
 	ReadTraffic(*ReadTrafficRequest, grpc.ServerStreamingServer[ReadTrafficResponse]) error
 }
@@ -223,6 +249,9 @@ func (UnimplementedClusterServiceServer) Backup(*BackupRequest, grpc.ServerStrea
 }
 func (UnimplementedClusterServiceServer) FollowProgress(*FollowProgressRequest, grpc.ServerStreamingServer[FollowProgressResponse]) error {
 	return status.Error(codes.Unimplemented, "method FollowProgress not implemented")
+}
+func (UnimplementedClusterServiceServer) FollowReports(*FollowReportsRequest, grpc.ServerStreamingServer[FollowReportsResponse]) error {
+	return status.Error(codes.Unimplemented, "method FollowReports not implemented")
 }
 func (UnimplementedClusterServiceServer) ReadTraffic(*ReadTrafficRequest, grpc.ServerStreamingServer[ReadTrafficResponse]) error {
 	return status.Error(codes.Unimplemented, "method ReadTraffic not implemented")
@@ -359,6 +388,17 @@ func _ClusterService_FollowProgress_Handler(srv interface{}, stream grpc.ServerS
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type ClusterService_FollowProgressServer = grpc.ServerStreamingServer[FollowProgressResponse]
 
+func _ClusterService_FollowReports_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(FollowReportsRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(ClusterServiceServer).FollowReports(m, &grpc.GenericServerStream[FollowReportsRequest, FollowReportsResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ClusterService_FollowReportsServer = grpc.ServerStreamingServer[FollowReportsResponse]
+
 func _ClusterService_ReadTraffic_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(ReadTrafficRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -407,6 +447,11 @@ var ClusterService_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "FollowProgress",
 			Handler:       _ClusterService_FollowProgress_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "FollowReports",
+			Handler:       _ClusterService_FollowReports_Handler,
 			ServerStreams: true,
 		},
 		{

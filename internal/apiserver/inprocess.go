@@ -137,6 +137,11 @@ func (restCluster) FollowProgress(r *weirv1.FollowProgressRequest, s weirv1.Clus
 	return weirv1.UnimplementedClusterServiceServer{}.FollowProgress(r, s)
 }
 
+// FollowReports is a stream, which REST does not have.
+func (restCluster) FollowReports(r *weirv1.FollowReportsRequest, s weirv1.ClusterService_FollowReportsServer) error {
+	return weirv1.UnimplementedClusterServiceServer{}.FollowReports(r, s)
+}
+
 // Backup is a stream, which REST does not have.
 func (restCluster) Backup(r *weirv1.BackupRequest, s weirv1.ClusterService_BackupServer) error {
 	return weirv1.UnimplementedClusterServiceServer{}.Backup(r, s)

@@ -95,6 +95,7 @@ var handling = map[string]place{
 	weirv1connect.ClusterServiceGetReplicaProcedure:     anyReads,
 	weirv1connect.ClusterServiceBackupProcedure:         anyReads,
 	weirv1connect.ClusterServiceFollowProgressProcedure: anyReads,
+	weirv1connect.ClusterServiceFollowReportsProcedure:  anyReads,
 	weirv1connect.ClusterServiceReadTrafficProcedure:    anyReads,
 
 	weirv1connect.TrustServiceCreateTokenProcedure:      byLeader,
@@ -124,7 +125,7 @@ func streams(path string) bool {
 		weirv1connect.WeirServiceCaptureProcedure, weirv1connect.WeirServiceObserveProcedure, weirv1connect.WeirServiceWatchVIPsProcedure,
 		weirv1connect.WeirServiceWatchEventsProcedure, weirv1connect.WeirServiceWatchNodesProcedure,
 		weirv1connect.WeirServiceWatchStatusProcedure, weirv1connect.WeirServiceWatchRatesProcedure, weirv1connect.ClusterServiceBackupProcedure,
-		weirv1connect.ClusterServiceFollowProgressProcedure, weirv1connect.ClusterServiceReadTrafficProcedure,
+		weirv1connect.ClusterServiceFollowProgressProcedure, weirv1connect.ClusterServiceFollowReportsProcedure, weirv1connect.ClusterServiceReadTrafficProcedure,
 		weirv1connect.SyncServiceSyncSwitchProcedure:
 		return true
 	}

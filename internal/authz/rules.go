@@ -109,6 +109,7 @@ var rules = map[string]rule{
 	weirv1connect.ClusterServiceRegisterNodeProcedure:      {scope: asManager},
 	weirv1connect.ClusterServiceGetReplicaProcedure:        {scope: inCluster, role: trust.Viewer},
 	weirv1connect.ClusterServiceFollowProgressProcedure:    {scope: asItself, kind: trust.Manager},
+	weirv1connect.ClusterServiceFollowReportsProcedure:     {scope: asItself, kind: trust.Manager},
 	weirv1connect.ClusterServiceReadTrafficProcedure:       {scope: inCluster, role: trust.Viewer},
 	weirv1connect.ClusterServiceBackupProcedure:            {scope: inCluster, role: trust.Admin, changes: true},
 	weirv1connect.TrustServiceJoinProcedure:                {scope: asNobody, changes: true},

@@ -28,6 +28,7 @@ const askTimeout = 2 * time.Second
 type Nodes interface {
 	Register(context.Context, model.Node) (model.Generation, error)
 	FollowProgress(context.Context, *weirv1.FollowProgressRequest, *connect.ServerStream[weirv1.FollowProgressResponse]) error
+	FollowReports(context.Context, *weirv1.FollowReportsRequest, *connect.ServerStream[weirv1.FollowReportsResponse]) error
 }
 
 // Service serves ClusterService.
@@ -163,6 +164,13 @@ func (c *Service) FollowProgress(
 	ctx context.Context, r *weirv1.FollowProgressRequest, stream *connect.ServerStream[weirv1.FollowProgressResponse],
 ) error {
 	return c.Nodes.FollowProgress(ctx, r, stream)
+}
+
+// FollowReports streams to another manager what the nodes of this one report.
+func (c *Service) FollowReports(
+	ctx context.Context, r *weirv1.FollowReportsRequest, stream *connect.ServerStream[weirv1.FollowReportsResponse],
+) error {
+	return c.Nodes.FollowReports(ctx, r, stream)
 }
 
 // ReadTraffic streams what agents counted that clients sent to VIPs.

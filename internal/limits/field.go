@@ -467,6 +467,7 @@ var Fields = map[protoreflect.FullName]Field{
 	"RegisterNodeRequest.neighbor_prefixes": {List: 64, Text: address},
 	"RegisterNodeRequest.mac":               {Text: address},
 	"FollowProgressRequest.name":            {Text: name},
+	"FollowReportsRequest.name":             {Text: name},
 }
 
 const home = "weir.v1."

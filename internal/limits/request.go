@@ -121,6 +121,7 @@ var Requests = map[string]Request{
 	weirv1connect.ClusterServiceRegisterNodeProcedure:      {medium, some, 1},
 	weirv1connect.ClusterServiceGetReplicaProcedure:        {small, few, 1},
 	weirv1connect.ClusterServiceFollowProgressProcedure:    {small, few, 1},
+	weirv1connect.ClusterServiceFollowReportsProcedure:     {small, few, 1},
 	weirv1connect.ClusterServiceReadTrafficProcedure:       {small, few, 20},
 	weirv1connect.ClusterServiceBackupProcedure:            {small, few, 100},
 	weirv1connect.TrustServiceJoinProcedure:                {Unknown, join, 1},

@@ -186,9 +186,10 @@ func (m *Manager) makeParts() {
 	})
 	m.tables = &table.Controller{Store: m.store, View: m.view, Sessions: m.sessions, Settle: desired.SettleTime, Now: clock, Log: m.log}
 	m.status = &status.Controller{
-		Name: m.cfg.Name, Store: m.store, WithProgress: m.hub.WithProgress, Events: m.events, Interval: status.DefaultInterval, Now: clock, Log: m.log,
+		Name: m.cfg.Name, Store: m.store, WithProgress: m.hub.WithProgress, Reported: m.reports.Newest, Events: m.events, Interval: status.DefaultInterval, Now: clock, Log: m.log,
 	}
-	said := &reported.Source{Newest: m.reports.Here, Stale: 2 * nodesync.StoreInterval, Log: m.log}
+	// Reports come every DefaultTellInterval; that another manager does not follow any more is noticed as late.
+	said := &reported.Source{Newest: m.reports.LatestSeen, Stale: 3 * nodesync.DefaultTellInterval, Log: m.log}
 	m.overload = &overload.Controller{Store: m.store, Reports: said, Events: m.events, Steps: m.meters.steps, Now: clock, Log: m.log}
 	m.placements = &placement.Controller{
 		Store: m.store, Published: m.switches.Generation, Latest: m.reports.Latest, Reports: said, Said: m.reports.Switches, Ready: m.switches.Placed, Events: m.events, Now: clock, Log: m.log,
@@ -204,7 +205,7 @@ func (m *Manager) makeParts() {
 		Store: m.store, Hub: m.hub, Events: m.events, Rates: &m.rates, Reported: m.reports.Newest, Now: clock, Log: m.log,
 	}, m.meters.ports)
 	m.measured = muxrate.New(muxrate.Config{
-		Name: m.cfg.Name, Store: m.store, Latest: m.reports.Latest, Peer: m.peers.At, Interval: muxrate.DefaultInterval, Now: clock, Log: m.log,
+		Name: m.cfg.Name, Store: m.store, Latest: m.reports.LatestHere, Peer: m.peers.At, Interval: muxrate.DefaultInterval, Now: clock, Log: m.log,
 	})
 	m.resources = resource.New(&resource.Config{
 		Name: m.cfg.Name, Version: m.cfg.Version, Store: m.store, StoreName: m.cluster.String, Hub: m.hub, Recorder: m.events, Sessions: m.sessions, FreeFor: m.tables.FreeFor, Reported: m.reports.Newest,
@@ -216,7 +217,7 @@ func (m *Manager) makeParts() {
 	})
 	m.nodes = nodesync.New(nodesync.Config{
 		Name: m.cfg.Name, Store: m.store, Hub: m.hub, Switches: m.switches, Replica: m.replica, Peer: m.peers.At, Reports: m.reports, Sessions: m.sessions,
-		Ports: m.allocator, Leases: m.leases, Traffic: seen, Events: m.events, Tenants: m.resources.VIPs.Tenants, OpenTasks: m.diagnosis.OpenTasks,
+		Ports: m.allocator, Leases: m.leases, Traffic: seen, Events: m.events, Tenants: m.resources.VIPs.Tenants, OpenTasks: m.diagnosis.OpenTasks, TellInterval: nodesync.DefaultTellInterval,
 		Telemetry: m.observed, Now: clock, Log: m.log, Stopping: m.stopping,
 	}, m.meters.nodes)
 	m.clusterService = &clusterservice.Service{Name: m.cfg.Name, Version: m.cfg.Version, Cluster: m.cluster, Peer: m.peers.At, Nodes: m.nodes, Traffic: seen}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -15,7 +16,6 @@ import (
 	"github.com/weirlb/weir/internal/placementpolicy"
 	"github.com/weirlb/weir/internal/snatalloc"
 	"github.com/weirlb/weir/internal/store"
-	"github.com/weirlb/weir/internal/store/nodestatus"
 	"github.com/weirlb/weir/internal/telemetry"
 )
 
@@ -131,7 +131,7 @@ func (m *Manager) sample(to *telemetry.Sample) {
 	for _, health := range []model.Health{model.HealthHealthy, model.HealthUnhealthy, model.HealthUnknown, model.HealthPending} {
 		telemetry.Put(to, "weir_manager_backends", n.backends[health], string(health))
 	}
-	sampleNodes(to, s, forMuxes, late)
+	sampleNodes(to, s, m.reports, forMuxes, late)
 }
 
 // sampleHardware tells where VIPs are of switches.
@@ -161,7 +161,7 @@ func sampleHardware(to *telemetry.Sample, s *store.State) {
 // tally counts the nodes of a role.
 type tally struct{ connected, away, rejecting, behind int }
 
-func sampleNodes(to *telemetry.Sample, s *store.State, forMuxes model.Generation, late int) {
+func sampleNodes(to *telemetry.Sample, s *store.State, reports *nodesync.Reports, forMuxes model.Generation, late int) {
 	tallies := map[model.Role]*tally{}
 	for _, role := range roles {
 		tallies[role] = &tally{}
@@ -173,7 +173,8 @@ func sampleNodes(to *telemetry.Sample, s *store.State, forMuxes model.Generation
 			continue
 		}
 		if node.Role == model.RoleMux {
-			sampleMux(to, name, status, connected)
+			said, _ := reports.Newest(s, node)
+			sampleMux(to, name, status.Generation, said.Seen, connected)
 		}
 		if connected {
 			n.connected++
@@ -196,12 +197,12 @@ func sampleNodes(to *telemetry.Sample, s *store.State, forMuxes model.Generation
 	}
 }
 
-func sampleMux(to *telemetry.Sample, name string, status nodestatus.Status, connected bool) {
+func sampleMux(to *telemetry.Sample, name string, runs model.Generation, seen time.Time, connected bool) {
 	telemetry.PutIf(to, "weir_manager_mux_connected", connected, name)
-	telemetry.Put(to, "weir_manager_mux_generation", uint64(status.Generation), name)
-	seen := 0.0
-	if !status.Seen.IsZero() {
-		seen = float64(status.Seen.UnixMilli()) / 1000
+	telemetry.Put(to, "weir_manager_mux_generation", uint64(runs), name)
+	at := 0.0
+	if !seen.IsZero() {
+		at = float64(seen.UnixMilli()) / 1000
 	}
-	telemetry.Put(to, "weir_manager_mux_seen_timestamp_seconds", seen, name)
+	telemetry.Put(to, "weir_manager_mux_seen_timestamp_seconds", at, name)
 }

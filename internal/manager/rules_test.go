@@ -151,6 +151,7 @@ var goldenRules = map[string]struct {
 	"ClusterService/JoinManager":    {&weirv1.JoinManagerRequest{Name: "m2"}, asManager2},
 	"ClusterService/RegisterNode":   {&weirv1.RegisterNodeRequest{}, asAnyManager},
 	"ClusterService/FollowProgress": {&weirv1.FollowProgressRequest{Name: "m2"}, asManager2},
+	"ClusterService/FollowReports":  {&weirv1.FollowReportsRequest{Name: "m2"}, asManager2},
 	"ClusterService/ReadTraffic":    {&weirv1.ReadTrafficRequest{}, viewsAllTenants},
 	"ClusterService/Backup":         {&weirv1.BackupRequest{}, administers},
 

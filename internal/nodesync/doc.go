@@ -3,10 +3,11 @@
 //
 //	SyncMux, SyncHost ─▶ replica.CatchUp ─▶ register ─▶ publish: feed ─▶ stream
 //	AcknowledgeMux ────▶ publish: the generation runs
-//	ReportMux, ReportHost ─▶ Reports ─▶ store (what changed at once, counters every StoreInterval)
+//	ReportMux, ReportHost ─▶ Reports ─▶ store (what changed at once, the rest every RefreshInterval)
 //	                      ├─▶ health, session counts, audit of ports
 //	                      └─▶ events, of the reasons that package events/reason lists
 //	FollowProgress ◀─▶ the other replicas: how far their nodes are
+//	FollowReports ◀─▶ the other replicas: what their nodes report, counters every TellInterval
 //
 // Invariants:
 //   - nothing lives only here: State is the store's, and what a stream has sent is lost with it;

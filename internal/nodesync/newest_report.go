@@ -15,18 +15,17 @@ import (
 	"github.com/weirlb/weir/internal/wake"
 )
 
-// StoreInterval bounds the age of the counters of a node that the store has.
-const StoreInterval = 10 * time.Second
-
-// Reports are the newest reports of the nodes that report to this manager. The store has the same, with counters that are up
-// to StoreInterval old.
+// Reports are the newest reports of nodes: of those that report to this manager, and of those that report to others, which
+// tell it. The store has the same, with counters that may be as old as RefreshInterval.
 type Reports struct {
 	Switches wake.Signal // set when a switch runs another generation
 	log      *slog.Logger
 
 	mu     sync.Mutex
-	newest map[string]report
+	newest map[string]report       // told here by the nodes
+	others map[string]report       // told by other managers
 	stored map[string]storedDetail // of nodes that report elsewhere
+	feed   reportFeed
 }
 
 // storedDetail is what the store has of a report: it is read once, and not for each call of each viewer.
@@ -37,43 +36,72 @@ type storedDetail struct {
 
 // NewReports makes them, without a report.
 func NewReports(log *slog.Logger) *Reports {
-	return &Reports{Switches: wake.New(), log: log, newest: map[string]report{}, stored: map[string]storedDetail{}}
+	return &Reports{
+		Switches: wake.New(), log: log, newest: map[string]report{}, others: map[string]report{}, stored: map[string]storedDetail{},
+		feed: newReportFeed(),
+	}
 }
 
 type report struct {
-	nodestatus.Status
-	detail *weirv1.NodeStatus
-	bare   *weirv1.NodeStatus // detail without what is no news: counters, neighbours of ports
-	stored time.Time          // when the store was given a report of the node last
+	nodestatus.Status           // Seen is by the clock of the manager that took it, SessionCount what the store was given
+	at                time.Time // when it was taken, by this manager's clock
+	detail            *weirv1.NodeStatus
+	bare              *weirv1.NodeStatus // detail without what is no news: counters, neighbours of ports
+	told              time.Time          // when a report of the node last became due for the other managers
+	stored            time.Time          // when the store was given a report of the node last
 }
 
-// get returns what a node reported here last, and whether that is at least as new as what the store has of it.
-func (r *Reports) get(node string, stored nodestatus.Status) (report, bool) {
+// here returns what a node reported to this manager last, and whether neither the store nor another manager has a newer one.
+func (r *Reports) here(node string, stored nodestatus.Status) (report, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	newest, ok := r.newest[node]
-	return newest, ok && !newest.Seen.Before(stored.Seen)
+	return newest, ok && !newest.Seen.Before(stored.Seen) && !r.others[node].at.After(newest.at)
 }
 
-// Here returns when a node last reported to this manager, and what, if that is at least as new as stored.
-func (r *Reports) Here(node string, stored nodestatus.Status) (seen time.Time, detail *weirv1.NodeStatus, here bool) {
-	newest, here := r.get(node, stored)
-	return newest.Seen, newest.detail, here
+// get returns the newest report that is known by other ways than the store, and whether it is at least as new as what the
+// store has. What another manager told counts while the store has a status of the node: else the node was deleted since.
+func (r *Reports) get(node string, stored nodestatus.Status) (report, bool) {
+	if newest, ok := r.here(node, stored); ok {
+		return newest, true
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	newest, ok := r.others[node]
+	return newest, ok && !stored.Seen.IsZero() && !newest.Seen.Before(stored.Seen)
 }
 
-// Latest is Here, with what the node runs.
-func (r *Reports) Latest(node string, stored nodestatus.Status) (nodestatus.Status, *weirv1.NodeStatus, bool) {
-	newest, here := r.get(node, stored)
+// LatestHere returns what a node last reported to this manager, if nobody has a newer report.
+func (r *Reports) LatestHere(node string, stored nodestatus.Status) (nodestatus.Status, *weirv1.NodeStatus, bool) {
+	newest, here := r.here(node, stored)
 	return newest.Status, newest.detail, here
 }
 
-func (r *Reports) setReport(node string, newest report) {
+// Latest returns what a node last reported, to this manager or to one that told it, if that is at least as new as stored.
+// Seen is by this manager's clock.
+func (r *Reports) Latest(node string, stored nodestatus.Status) (nodestatus.Status, *weirv1.NodeStatus, bool) {
+	newest, known := r.get(node, stored)
+	newest.Seen = newest.at
+	return newest.Status, newest.detail, known
+}
+
+// LatestSeen is Latest, without what the node runs.
+func (r *Reports) LatestSeen(node string, stored nodestatus.Status) (seen time.Time, detail *weirv1.NodeStatus, known bool) {
+	newest, known := r.get(node, stored)
+	return newest.at, newest.detail, known
+}
+
+// setReport keeps what a node reported here. The other managers are told of what is due.
+func (r *Reports) setReport(node string, newest report, due bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if newest.detail.GetSwitch() != nil && newest.Generation != r.newest[node].Generation {
 		r.Switches.Set()
 	}
 	r.newest[node] = newest
+	if due {
+		r.feed.add(node)
+	}
 }
 
 // Forget drops what a node reported.
@@ -81,13 +109,16 @@ func (r *Reports) Forget(node string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.newest, node)
+	delete(r.others, node)
 	delete(r.stored, node)
+	r.feed.remove(node)
 }
 
-// Newest is the newest report of a node, to this manager or to another one, which the store has it from.
+// Newest is the newest report of a node, to this manager or to another one, which told it or stored it.
 func (r *Reports) Newest(s *store.State, node model.Node) (nodestatus.Status, *weirv1.NodeStatus) {
 	stored := s.Status.At(node.Name)
 	if newest, ok := r.get(node.Name, stored); ok {
+		newest.Seen = newest.at
 		if node.Role == model.RoleMux {
 			newest.Generation = stored.Generation // it may report to another manager by now
 		}
@@ -120,7 +151,7 @@ func (r *Reports) read(node string, text []byte, nodes int) *weirv1.NodeStatus {
 	return detail
 }
 
-// maxDetail bounds what the store has of a report besides counters of endpoints, in bytes.
+// maxDetail bounds what the store and other managers have of a report besides counters of endpoints, in bytes.
 const maxDetail = 64 << 10
 
 // drops take from a switch's report what nobody decides on, the least useful first.
@@ -153,6 +184,18 @@ func (r report) forStore() ([]byte, error) {
 			return text, err
 		}
 	}
+	bare := r.withoutMost()
+	for _, drop := range drops {
+		if text, err := protojson.Marshal(bare); err != nil || len(text) <= maxDetail {
+			return text, err
+		}
+		drop(bare.GetSwitch())
+	}
+	return protojson.Marshal(bare)
+}
+
+// withoutMost is the part of a large report that other managers decide on.
+func (r report) withoutMost() *weirv1.NodeStatus {
 	bare := proto.CloneOf(r.bare)
 	if host := bare.GetHost(); host != nil {
 		host.Snat, host.Multipath = r.detail.GetHost().GetSnat(), r.detail.GetHost().GetMultipath()
@@ -164,13 +207,7 @@ func (r report) forStore() ([]byte, error) {
 		kept := bare.GetSwitch().GetPorts()[i]
 		kept.Neighbour, kept.NeighbourPort, kept.Changes = p.GetNeighbour(), p.GetNeighbourPort(), p.GetChanges()
 	}
-	for _, drop := range drops {
-		if text, err := protojson.Marshal(bare); err != nil || len(text) <= maxDetail {
-			return text, err
-		}
-		drop(bare.GetSwitch())
-	}
-	return protojson.Marshal(bare)
+	return bare
 }
 
 // equals says whether two reports differ in counters, generations and neighbours of ports at most.

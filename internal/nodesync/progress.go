@@ -2,6 +2,7 @@ package nodesync
 
 import (
 	"context"
+	"sync"
 
 	"connectrpc.com/connect"
 
@@ -21,14 +22,19 @@ func (n *Service) FollowProgress(
 	return errStops
 }
 
-// FollowManagers keeps a stream of progress open to each other manager, until ctx ends.
+// FollowManagers keeps streams of progress and of reports open to each other manager, until ctx ends.
 func (n *Service) FollowManagers(ctx context.Context) error {
-	replica.FollowOthers(ctx, n.Name, n.Store.Watch, n.followManager)
+	replica.FollowOthers(ctx, n.Name, n.Store.Watch, func(ctx context.Context, other store.Manager) {
+		var reports sync.WaitGroup
+		defer reports.Wait()
+		reports.Go(func() { followReports(ctx, n, other) })
+		followProgress(ctx, n, other)
+	})
 	return nil
 }
 
-// followManager follows how far the nodes of one manager are, until ctx ends.
-func (n *Service) followManager(ctx context.Context, other store.Manager) {
+// followProgress follows how far the nodes of one manager are, until ctx ends.
+func followProgress(ctx context.Context, n *Service, other store.Manager) {
 	client, err := n.Peer(other.Address)
 	if err != nil {
 		n.Log.Warn("can't follow another manager", "manager", other.Name, "err", err)

@@ -65,12 +65,13 @@ func (n *Service) readAcknowledgements(stream *connect.ClientStream[weirv1.Ackno
 
 // storeGeneration stores the generation that a mux runs, with the rest of its last report.
 func (n *Service) storeGeneration(name string, generation model.Generation) {
-	next, ok := n.Reports.get(name, n.Store.State().Status.At(name))
+	next, ok := n.Reports.here(name, n.Store.State().Status.At(name))
 	if !ok || generation <= next.Generation {
 		return
 	}
-	next.Generation, next.Seen = generation, n.Now()
-	n.Reports.setReport(name, next)
+	now := n.Now()
+	next.Generation, next.Seen, next.at = generation, now, now
+	n.Reports.setReport(name, next, false)
 	n.putStatus(name, next, false)
 }
 
@@ -136,7 +137,8 @@ func mergeHealth(before desired.HostHealth, reported []model.BackendHealth, chec
 	return all
 }
 
-// takeReport keeps the report of a node, and stores it if it differs from the one before.
+// takeReport keeps the report of a node. What is news the other managers are told at once, and the store gets it; of counters
+// they are told every TellInterval, and the store has them as storeDue says.
 func (n *Service) takeReport(
 	role model.Role, name string, generation uint64, rejection *weirv1.Rejection,
 	detail *weirv1.NodeStatus, counted nodestatus.SessionCount,
@@ -149,25 +151,32 @@ func (n *Service) takeReport(
 	reason := events.Printable(rejection.GetReason())
 	n.unacked.answered(name, model.Generation(generation), model.Generation(rejection.GetGeneration()), errors.New(reason))
 	now := n.Now()
-	next := report{detail: detail, bare: withoutCounters(detail), stored: now, Status: nodestatus.Status{
+	next := report{at: now, detail: detail, bare: withoutCounters(detail), told: now, stored: now, Status: nodestatus.Status{
 		Seen: now, Generation: model.Generation(generation),
 		Rejected: model.Generation(rejection.GetGeneration()), Reason: reason, SessionCount: counted,
 	}}
-	before, ok := n.Reports.get(name, state.Status.At(name))
+	before, ok := n.Reports.here(name, state.Status.At(name))
 	news := !ok || !before.equals(next)
 	// Which generation a host runs is told by the gate.
-	if on := role != model.RoleHost && before.Generation != next.Generation; !news && !on && now.Sub(before.stored) < StoreInterval {
-		next.stored = before.stored
-		setReport(n, role, name, next)
+	changed := news || role != model.RoleHost && before.Generation != next.Generation
+	tell := changed || now.Sub(before.told) >= n.TellInterval
+	if !tell {
+		next.told = before.told
+	}
+	if !changed && !storeDue(n, state, role, name, before.stored, now) {
+		next.stored, next.SessionCount = before.stored, before.SessionCount
+		setReport(n, role, name, next, tell)
 		return nil
 	}
-	if next.SessionCount.At.IsZero() {
-		next.SessionCount = state.Status.At(name).SessionCount
+	if next.SessionCount.At.IsZero() { // the leader takes one that the store did not have for a new one
+		if next.SessionCount = before.SessionCount; !ok {
+			next.SessionCount = state.Status.At(name).SessionCount
+		}
 	}
 	if next.Rejected > next.Generation && next.Rejected != state.Status.At(name).Rejected {
 		n.Log.Warn("a node refused its tables", "node", name, "generation", next.Rejected, "reason", next.Reason)
 	}
-	setReport(n, role, name, next)
+	setReport(n, role, name, next, tell)
 	n.putStatus(name, next, news)
 	return nil
 }
@@ -186,8 +195,8 @@ func makePrintable(detail *weirv1.NodeStatus) {
 
 // setReport keeps a report, then acknowledges what it says that the node runs: who waits for that finds what the node says
 // of it, such as VIPs that it does not steer.
-func setReport(n *Service, role model.Role, name string, r report) {
-	n.Reports.setReport(name, r)
+func setReport(n *Service, role model.Role, name string, r report, tell bool) {
+	n.Reports.setReport(name, r, tell)
 	switch role {
 	case model.RoleMux:
 		n.acks.AckMux(name, r.Generation, r.Rejected)

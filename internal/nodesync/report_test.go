@@ -76,7 +76,7 @@ func TestAReportIsKnownWhenItIsAcknowledged(t *testing.T) {
 	var want *weirv1.NodeStatus
 	asked := 0
 	n.acks = acknowledged{func(name string) {
-		if _, detail, here := n.Reports.Here(name, nodestatus.Status{}); !here || detail != want {
+		if _, detail, here := n.Reports.LatestSeen(name, nodestatus.Status{}); !here || detail != want {
 			t.Errorf("report %d is acknowledged, and not known", asked)
 		}
 		asked++

@@ -52,6 +52,8 @@ type Config struct {
 	Traffic  *traffic.Meter
 	Events   interface{ Record(eventlog.Event) }
 
+	TellInterval time.Duration // bounds the age of a node's counters that the other managers know
+
 	Tenants   func() *admission.Tenants                                       // newest, that nodes are admitted by
 	OpenTasks func(node string) (queue <-chan *weirv1.NodeTask, ended func()) // what operators ask of a node
 
@@ -65,9 +67,10 @@ type Config struct {
 type Service struct {
 	Config
 
-	metrics *Metrics
-	unacked *unacked
-	acks    acks // Hub
+	metrics  *Metrics
+	unacked  *unacked
+	acks     acks // Hub
+	draining drainingHosts
 }
 
 // acks are told which generations nodes have.

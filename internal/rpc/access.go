@@ -25,6 +25,9 @@ import (
 // ConfigVariable names the environment variable that says where the user's configuration is.
 const ConfigVariable = "WEIR_CONFIG"
 
+// mostOfManagers bounds a message of what managers tell of themselves and of each other's nodes, in bytes.
+const mostOfManagers = 16 << 20
+
 // Access is how to reach managers, how to know them, and how to prove who one is.
 type Access struct {
 	Managers string                   // URLs, separated by commas
@@ -48,7 +51,7 @@ func (a Access) Client() (*Client, error) {
 	return &Client{
 		WeirServiceClient:    weirv1connect.NewWeirServiceClient(httpClient, at, translating),
 		SyncServiceClient:    weirv1connect.NewSyncServiceClient(httpClient, at, translating),
-		ClusterServiceClient: weirv1connect.NewClusterServiceClient(httpClient, at, translating),
+		ClusterServiceClient: weirv1connect.NewClusterServiceClient(httpClient, at, translating, connect.WithReadMaxBytes(mostOfManagers)),
 		TrustServiceClient:   weirv1connect.NewTrustServiceClient(httpClient, at, translating),
 		transport:            t,
 	}, nil

@@ -289,8 +289,12 @@ func (a *Allocator) expired(s *store.State, seen quarantines) map[model.SNATKey]
 // heldQuarantines bounds how long a range that a host still holds stays in quarantine, in quarantine times.
 const heldQuarantines = 5
 
-// isStillHeld says whether the host of a workload that is in no list any more still has ranges for it, by its
-// newest report. For a host without a stream the quarantine time is enough.
+// oldReport is when a host's report says nothing of what it holds now: hosts report every 2 seconds, and managers tell each
+// other every 10.
+const oldReport = 30 * time.Second
+
+// isStillHeld says whether the host of a workload that is in no list any more still has ranges for it, by its newest report, or
+// may have as that is old. For a host without a stream the quarantine time is enough.
 func (a *Allocator) isStillHeld(s *store.State, key model.SNATKey, h snatport.Allocation, seen quarantines, now time.Time) bool {
 	_, _, listed := s.SNATClientWithVIP(key)
 	if listed && (!key.IsBlock() || desired.HasPortBlock(s.State, key)) || !s.Streams.At(h.Host) {
@@ -298,6 +302,9 @@ func (a *Allocator) isStillHeld(s *store.State, key model.SNATKey, h snatport.Al
 	}
 	if seen.longer(key, h.Quarantined[0], heldQuarantines*a.Quarantine, now) {
 		return false
+	}
+	if said, _ := a.Reported(s, s.Nodes.At(h.Host)); now.Sub(said.Seen) > oldReport {
+		return true
 	}
 	uses := a.ReportedUses(s, h.Host)
 	if !key.IsBlock() {

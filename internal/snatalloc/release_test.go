@@ -23,6 +23,7 @@ type releasedRange struct {
 	held              uint32           // ranges that the host still has of the workload, by its last report
 	written           model.Generation // of the workload's ranges; muxes have answered generation 0
 	quarantined       time.Duration    // since this leader first saw it; negative: it has not seen it yet
+	heard             time.Duration    // since the host's last report
 }
 
 // silentMuxes have answered no generation.
@@ -40,7 +41,7 @@ func (r releasedRange) isFree(t *testing.T, key model.SNATKey) bool {
 	a := New(Config{
 		Hub: silentMuxes{}, Now: func() time.Time { return now },
 		Reported: func(*store.State, model.Node) (nodestatus.Status, *weirv1.NodeStatus) {
-			return nodestatus.Status{}, detail
+			return nodestatus.Status{Seen: now.Add(-r.heard)}, detail
 		},
 	}, NewMetrics())
 	s := &store.State{}
@@ -87,6 +88,8 @@ func TestReleasedRangesBecomeFree(t *testing.T) {
 		"not let go of":            {releasedRange{connected: true, quarantined: quarantine, held: 1}, false},
 		"not let go of for long":   {releasedRange{connected: true, quarantined: most - 1, held: 1}, false},
 		"not let go of at all":     {releasedRange{connected: true, quarantined: most, held: 1}, true},
+		"heard of before it left":  {releasedRange{connected: true, quarantined: quarantine, heard: 5 * time.Minute}, false},
+		"never heard of since":     {releasedRange{connected: true, quarantined: most, heard: time.Hour}, true},
 		"of a host that is away":   {releasedRange{quarantined: quarantine, held: 1}, true},
 		"of one that just went":    {releasedRange{quarantined: quarantine - 1, held: 1}, false},
 		"not known to be nobody's": {releasedRange{quarantined: most, held: 1, written: 1}, false},

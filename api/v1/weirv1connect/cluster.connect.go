@@ -54,6 +54,9 @@ const (
 	// ClusterServiceFollowProgressProcedure is the fully-qualified name of the ClusterService's
 	// FollowProgress RPC.
 	ClusterServiceFollowProgressProcedure = "/weir.v1.ClusterService/FollowProgress"
+	// ClusterServiceFollowReportsProcedure is the fully-qualified name of the ClusterService's
+	// FollowReports RPC.
+	ClusterServiceFollowReportsProcedure = "/weir.v1.ClusterService/FollowReports"
 	// ClusterServiceReadTrafficProcedure is the fully-qualified name of the ClusterService's
 	// ReadTraffic RPC.
 	ClusterServiceReadTrafficProcedure = "/weir.v1.ClusterService/ReadTraffic"
@@ -76,6 +79,9 @@ type ClusterServiceClient interface {
 	Backup(context.Context, *v1.BackupRequest) (*connect.ServerStreamForClient[v1.BackupResponse], error)
 	// Streams how far the nodes are whose streams the manager that is called holds. Managers call it, of each other.
 	FollowProgress(context.Context, *v1.FollowProgressRequest) (*connect.ServerStreamForClient[v1.FollowProgressResponse], error)
+	// Streams what the nodes report whose streams the manager that is called holds: all once, then what is new at once and
+	// counters every 10 seconds. Managers call it, of each other.
+	FollowReports(context.Context, *v1.FollowReportsRequest) (*connect.ServerStreamForClient[v1.FollowReportsResponse], error)
 	// What clients sent to VIPs, as agents counted it, by manager: totals since the manager started, in order of VIPs.
 	ReadTraffic(context.Context, *v1.ReadTrafficRequest) (*connect.ServerStreamForClient[v1.ReadTrafficResponse], error)
 }
@@ -135,6 +141,12 @@ func NewClusterServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			connect.WithSchema(clusterServiceMethods.ByName("FollowProgress")),
 			connect.WithClientOptions(opts...),
 		),
+		followReports: connect.NewClient[v1.FollowReportsRequest, v1.FollowReportsResponse](
+			httpClient,
+			baseURL+ClusterServiceFollowReportsProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("FollowReports")),
+			connect.WithClientOptions(opts...),
+		),
 		readTraffic: connect.NewClient[v1.ReadTrafficRequest, v1.ReadTrafficResponse](
 			httpClient,
 			baseURL+ClusterServiceReadTrafficProcedure,
@@ -153,6 +165,7 @@ type clusterServiceClient struct {
 	getReplica     *connect.Client[v1.GetReplicaRequest, v1.GetReplicaResponse]
 	backup         *connect.Client[v1.BackupRequest, v1.BackupResponse]
 	followProgress *connect.Client[v1.FollowProgressRequest, v1.FollowProgressResponse]
+	followReports  *connect.Client[v1.FollowReportsRequest, v1.FollowReportsResponse]
 	readTraffic    *connect.Client[v1.ReadTrafficRequest, v1.ReadTrafficResponse]
 }
 
@@ -211,6 +224,11 @@ func (c *clusterServiceClient) FollowProgress(ctx context.Context, req *v1.Follo
 	return c.followProgress.CallServerStream(ctx, connect.NewRequest(req))
 }
 
+// FollowReports calls weir.v1.ClusterService.FollowReports.
+func (c *clusterServiceClient) FollowReports(ctx context.Context, req *v1.FollowReportsRequest) (*connect.ServerStreamForClient[v1.FollowReportsResponse], error) {
+	return c.followReports.CallServerStream(ctx, connect.NewRequest(req))
+}
+
 // ReadTraffic calls weir.v1.ClusterService.ReadTraffic.
 func (c *clusterServiceClient) ReadTraffic(ctx context.Context, req *v1.ReadTrafficRequest) (*connect.ServerStreamForClient[v1.ReadTrafficResponse], error) {
 	return c.readTraffic.CallServerStream(ctx, connect.NewRequest(req))
@@ -233,6 +251,9 @@ type ClusterServiceHandler interface {
 	Backup(context.Context, *v1.BackupRequest, *connect.ServerStream[v1.BackupResponse]) error
 	// Streams how far the nodes are whose streams the manager that is called holds. Managers call it, of each other.
 	FollowProgress(context.Context, *v1.FollowProgressRequest, *connect.ServerStream[v1.FollowProgressResponse]) error
+	// Streams what the nodes report whose streams the manager that is called holds: all once, then what is new at once and
+	// counters every 10 seconds. Managers call it, of each other.
+	FollowReports(context.Context, *v1.FollowReportsRequest, *connect.ServerStream[v1.FollowReportsResponse]) error
 	// What clients sent to VIPs, as agents counted it, by manager: totals since the manager started, in order of VIPs.
 	ReadTraffic(context.Context, *v1.ReadTrafficRequest, *connect.ServerStream[v1.ReadTrafficResponse]) error
 }
@@ -288,6 +309,12 @@ func NewClusterServiceHandler(svc ClusterServiceHandler, opts ...connect.Handler
 		connect.WithSchema(clusterServiceMethods.ByName("FollowProgress")),
 		connect.WithHandlerOptions(opts...),
 	)
+	clusterServiceFollowReportsHandler := connect.NewServerStreamHandlerSimple(
+		ClusterServiceFollowReportsProcedure,
+		svc.FollowReports,
+		connect.WithSchema(clusterServiceMethods.ByName("FollowReports")),
+		connect.WithHandlerOptions(opts...),
+	)
 	clusterServiceReadTrafficHandler := connect.NewServerStreamHandlerSimple(
 		ClusterServiceReadTrafficProcedure,
 		svc.ReadTraffic,
@@ -310,6 +337,8 @@ func NewClusterServiceHandler(svc ClusterServiceHandler, opts ...connect.Handler
 			clusterServiceBackupHandler.ServeHTTP(w, r)
 		case ClusterServiceFollowProgressProcedure:
 			clusterServiceFollowProgressHandler.ServeHTTP(w, r)
+		case ClusterServiceFollowReportsProcedure:
+			clusterServiceFollowReportsHandler.ServeHTTP(w, r)
 		case ClusterServiceReadTrafficProcedure:
 			clusterServiceReadTrafficHandler.ServeHTTP(w, r)
 		default:
@@ -347,6 +376,10 @@ func (UnimplementedClusterServiceHandler) Backup(context.Context, *v1.BackupRequ
 
 func (UnimplementedClusterServiceHandler) FollowProgress(context.Context, *v1.FollowProgressRequest, *connect.ServerStream[v1.FollowProgressResponse]) error {
 	return connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.ClusterService.FollowProgress is not implemented"))
+}
+
+func (UnimplementedClusterServiceHandler) FollowReports(context.Context, *v1.FollowReportsRequest, *connect.ServerStream[v1.FollowReportsResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.ClusterService.FollowReports is not implemented"))
 }
 
 func (UnimplementedClusterServiceHandler) ReadTraffic(context.Context, *v1.ReadTrafficRequest, *connect.ServerStream[v1.ReadTrafficResponse]) error {

@@ -49,6 +49,9 @@ func (m *meter) observe(s *store.State, newest func(*store.State, model.Node) (n
 				counters[vip] += e.GetBytes()
 			}
 		}
+		if len(counters) == 0 { // of a large report other managers have none: all of them are no growth once they are there
+			continue
+		}
 		before, known := m.last[mux.Name]
 		for vip, n := range counters {
 			if was := before[vip]; known && n >= was {

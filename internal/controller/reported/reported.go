@@ -17,8 +17,8 @@ import (
 
 // Source is where reports are.
 type Source struct {
-	Newest func(node string, stored nodestatus.Status) (seen time.Time, detail *weirv1.NodeStatus, here bool) // report to this manager
-	Stale  time.Duration                                                                                      // how old a report that counts may be: longer than the store takes to have it
+	Newest func(node string, stored nodestatus.Status) (seen time.Time, detail *weirv1.NodeStatus, known bool) // but by the store
+	Stale  time.Duration                                                                                       // how old a report that counts may be: longer than other managers take to tell it, or the store to have it
 	Log    *slog.Logger
 }
 

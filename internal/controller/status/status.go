@@ -8,12 +8,14 @@ import (
 	"log/slog"
 	"time"
 
+	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/condition"
 	"github.com/weirlb/weir/internal/events"
 	"github.com/weirlb/weir/internal/events/reason"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/store/eventlog"
+	"github.com/weirlb/weir/internal/store/nodestatus"
 	"github.com/weirlb/weir/internal/store/vipstatus"
 )
 
@@ -25,7 +27,8 @@ const DefaultInterval = time.Second
 type Controller struct {
 	Name         string // of this manager
 	Store        *store.Store
-	WithProgress func(*store.State) *store.State // as users are shown it
+	WithProgress func(*store.State) *store.State                                        // as users are shown it
+	Reported     func(*store.State, model.Node) (nodestatus.Status, *weirv1.NodeStatus) // newest of a node
 	Events       *events.Recorder
 	Interval     time.Duration // between two looks
 	Now          func() time.Time
@@ -93,7 +96,7 @@ func (n *comparison) recordChanges(ctx context.Context, s *store.State) error {
 	names := n.touched(s, muxes)
 	if n.last != nil {
 		delta := s.DeltaSince(n.last)
-		for _, e := range append(nodeEvents(n.last, s, delta), networkEvents(n.last, s, delta)...) {
+		for _, e := range append(n.nodeEvents(n.last, s, delta), networkEvents(n.last, s, delta)...) {
 			n.Events.Record(e)
 		}
 	}
@@ -200,7 +203,7 @@ func conditionEvents(vip model.VIP, before vipstatus.Conditions, c condition.Con
 }
 
 // nodeEvents are what nodes and backends tell from one State to the next.
-func nodeEvents(last, s *store.State, delta store.Delta) []eventlog.Event {
+func (c *Controller) nodeEvents(last, s *store.State, delta store.Delta) []eventlog.Event {
 	var happened []eventlog.Event
 	add := func(node model.Node, warning bool, why, format string, args ...any) {
 		happened = append(happened, eventlog.Event{
@@ -220,7 +223,8 @@ func nodeEvents(last, s *store.State, delta store.Delta) []eventlog.Event {
 		case now:
 			add(node, false, reason.Joined, "connected, version %s", node.Version)
 		default:
-			add(node, true, reason.Lost, "its stream ended; it ran generation %d", s.Status.At(name).Generation)
+			said, _ := c.Reported(s, node)
+			add(node, true, reason.Lost, "its stream ended; it ran generation %d", said.Generation)
 		}
 	}
 	for name := range delta.Status {

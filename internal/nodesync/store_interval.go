@@ -1,0 +1,77 @@
+package nodesync
+
+import (
+	"hash/fnv"
+	"sync"
+	"time"
+
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/store"
+)
+
+// RefreshInterval bounds the age of what the store has of a node that nobody reads there: it says when the node was last
+// heard of.
+const RefreshInterval = 5 * time.Minute
+
+// storeDue says whether the store shall have a report that is no news, of a node of which it was given one before. Somebody
+// reads what it has while a manager does not follow the reports of this one, as it is of an older release, is down or has just
+// started; and while the leader waits for the connections of a host that buckets move away from.
+func storeDue(n *Service, s *store.State, role model.Role, name string, before, now time.Time) bool {
+	if !n.Reports.AllFollow(s, n.Name) || role == model.RoleHost && n.draining.has(s, name, now) {
+		return now.Sub(before) >= n.TellInterval
+	}
+	return refreshes(name, now) != refreshes(name, before)
+}
+
+// refreshes is how often the store has been refreshed of a node up to a time. Nodes take turns: they have not all connected at
+// different times.
+func refreshes(name string, at time.Time) int64 {
+	h := fnv.New64a()
+	h.Write([]byte(name))
+	turn := time.Duration(h.Sum64() % uint64(RefreshInterval))
+	return at.Add(turn).UnixNano() / int64(RefreshInterval)
+}
+
+// drainingHosts are the hosts that buckets move away from. A move ends when its host has counted no connection of it since,
+// and the leader may read that count in the store alone.
+type drainingHosts struct {
+	mu    sync.Mutex
+	of    model.Generation
+	made  time.Time
+	hosts map[string]bool
+}
+
+// drainingPause is for how long the same are used in any case: what is looked through grows with the moves.
+const drainingPause = time.Second
+
+// has says whether buckets move away from a host, by a State that is at most drainingPause old.
+func (d *drainingHosts) has(s *store.State, host string, now time.Time) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if since := now.Sub(d.made); d.of != s.Generation && (since < 0 || since >= drainingPause) {
+		d.of, d.made, d.hosts = s.Generation, now, hostsDraining(s)
+	}
+	return d.hosts[host]
+}
+
+func hostsDraining(s *store.State) map[string]bool {
+	hosts := map[string]bool{}
+	for key := range s.Tables.Moving() {
+		_, e, there := s.EndpointAt(key)
+		if !there {
+			continue
+		}
+		table := s.Tables.At(key)
+		from := map[model.Slot]bool{}
+		for _, move := range table.Moves {
+			from[move.From] = true
+		}
+		slots := table.Slots()
+		for _, b := range e.Backends {
+			if from[slots[b.AddrPort()]] {
+				hosts[b.Host] = true
+			}
+		}
+	}
+	return hosts
+}
