@@ -69,6 +69,7 @@ func sourceOf(from unix.Sockaddr) netip.Prefix {
 // socket is an accepted connection, which costs little until it is opened.
 type socket interface {
 	open() (net.Conn, error) // or closes it
+	gone() bool              // the client has closed it
 	close()
 }
 
@@ -87,6 +88,12 @@ func (d descriptor) open() (net.Conn, error) {
 		return nil, errGone
 	}
 	return opened, err
+}
+
+func (d descriptor) gone() bool {
+	poll := []unix.PollFd{{Fd: int32(d), Events: unix.POLLRDHUP}}
+	n, err := unix.Poll(poll, 0)
+	return err == nil && n > 0
 }
 
 // close resets it: the kernel is to remember nothing of a connection that is refused.

@@ -200,7 +200,7 @@ func (l *Listener) arrive(from netip.Prefix, arrived socket) {
 		l.sources[from] = s
 	}
 	switch {
-	case len(s.queued) == 0 && l.admit(s, from, arrived, now):
+	case len(s.queued) == 0 && l.admit(s, from, arrived, false, now):
 	case l.queueLength >= limits.ConnectionsWait || len(s.queued) >= limits.ConnectionsWaitEach:
 		arrived.close()
 	default:
@@ -213,12 +213,17 @@ func (l *Listener) arrive(from netip.Prefix, arrived socket) {
 	}
 }
 
-// admit accepts a connection if there are tokens, and returns whether it did.
-func (l *Listener) admit(s *source, from netip.Prefix, waiting socket, now time.Time) bool {
+// admit accepts a connection if there are tokens, and returns whether it did. One that was queued, and whose client has gone,
+// costs none: they are the first of a long queue, and those that still wait would find no token for ever.
+func (l *Listener) admit(s *source, from netip.Prefix, waiting socket, queued bool, now time.Time) bool {
 	at, known := l.trusted[from]
 	exempt := known && now.Sub(at) < trustedTime
 	if !s.has(now) || !exempt && (l.served >= limits.ConnectionsAll || !l.begun.has(now)) {
 		return false
+	}
+	if queued && waiting.gone() {
+		waiting.close()
+		return true
 	}
 	select {
 	case l.accepted <- &conn{listener: l, socket: waiting, source: from, began: now, exempt: exempt}:
@@ -279,13 +284,14 @@ func (l *Listener) expire(now time.Time) {
 	})
 }
 
-// roundRobin accepts the first queued connection of each source address, if there are tokens. It returns whether it accepted one.
+// roundRobin accepts the first queued connection of each source address, if there are tokens. It returns whether one left the
+// queue.
 func (l *Listener) roundRobin(now time.Time) (admitted bool) {
 	for range len(l.ring) {
 		name := l.ring[0]
 		l.ring = l.ring[1:]
 		s := l.sources[name]
-		if l.admit(s, name, s.queued[0].socket, now) {
+		if l.admit(s, name, s.queued[0].socket, true, now) {
 			s.queued = s.queued[1:]
 			l.queueLength--
 			admitted = true

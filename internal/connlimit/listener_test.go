@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,12 +18,14 @@ type arrival struct {
 	net.Conn
 	from   netip.Addr
 	silent bool
+	until  time.Time // when its client gives up; zero: it does not
 	closed bool
 }
 
 func (a *arrival) open() (net.Conn, error) { return a, nil }
 
-func (a *arrival) close() { a.closed = true }
+func (a *arrival) gone() bool { return !a.until.IsZero() && !time.Now().Before(a.until) }
+func (a *arrival) close()     { a.closed = true }
 
 func (a *arrival) Read(p []byte) (int, error) {
 	if a.silent {
@@ -88,6 +91,32 @@ func TestUnauthenticatedHandshakesHaveARate(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		if n, want := served(client1), limits.ConnectionsEach+10*limits.HandshakesEach; n < want-5 || n > want {
 			t.Errorf("%d are served in 10 s, want %d", n, want)
+		}
+	})
+}
+
+// Clients of one address that give up after a while and try again come through, as after a restart of a manager that takes
+// longer than that. Those that gave up use up no tokens: the others would never get one.
+func TestClientsThatTryAgainComeThrough(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const clients, patience = 1000, 2 * time.Second
+		var through atomic.Int32
+		starts := time.Now().Add(2 * patience)
+		arrive, _ := limited(t, func(c *conn) {
+			time.Sleep(max(time.Until(starts), time.Millisecond))
+			if !c.socket.gone() {
+				through.Add(1)
+				c.authenticated()
+			}
+			c.Close()
+		})
+		for begin := time.Now(); time.Since(begin) < time.Minute && through.Load() < clients; time.Sleep(patience) {
+			for range clients - through.Load() {
+				arrive(&arrival{from: client1, until: time.Now().Add(patience)})
+			}
+		}
+		if n := through.Load(); n < clients {
+			t.Errorf("%d of %d clients came through in a minute", n, clients)
 		}
 	})
 }
