@@ -272,9 +272,9 @@ const rest = 4
 // room.
 func (p *plane) tunnelsFull() {
 	p.place()
+	before := p.events("HardwareRefused")
 	p.crowd(core)
 	p.want(core)
-	before := p.events("HardwareRefused")
 	p.must(netlab.Poll(p.t.Context(), testlab.Bound, func() error {
 		told := testlab.Events(p.t, p.Lab, "HardwareRefused")
 		if len(told) <= before || !strings.Contains(told[len(told)-1], fmt.Sprintf("table tunnels has room for %d rows", rest)) {

@@ -221,11 +221,10 @@ func (c Config) zebra() string { return c.common("zebra") + "zebra nexthop-group
 
 // zebraMaps are what zebra has by its file, or by mgmtd where that is there.
 func (c Config) zebraMaps() (lines []string) {
-	lines = []string{"zebra route-map delay-timer 0"}
 	for word, address := range map[string]netip.Addr{"ip": c.Source4, "ipv6": c.Source6} {
 		if address.IsValid() {
 			name := source + "-" + word
-			lines = append(lines, "route-map "+name+" permit 1", " set src "+address.String(), "exit", word+" protocol bgp route-map "+name)
+			lines = append(lines, "zebra route-map delay-timer 0", "route-map "+name+" permit 1", " set src "+address.String(), "exit", word+" protocol bgp route-map "+name)
 		}
 	}
 	return lines

@@ -90,7 +90,7 @@ func (r *Router) start(ns Namespace, config Config) error {
 // zebra starts zebra. From FRR 10 on its maps are mgmtd's, which reads no file of ours and has sockets where -N says.
 func (r *Router) zebra(ns Namespace, config Config) error {
 	args, maps := []string{"-s", "90000000"}, config.zebraMaps()
-	if _, err := os.Stat(filepath.Join(programs, "mgmtd")); err != nil {
+	if _, err := os.Stat(filepath.Join(programs, "mgmtd")); err != nil || len(maps) == 0 {
 		return r.daemon(ns, "zebra", config.zebra()+strings.Join(maps, "\n")+"\n", args...)
 	}
 	if err := makeDir(r.sockets()); err != nil {
@@ -103,8 +103,12 @@ func (r *Router) zebra(ns Namespace, config Config) error {
 	if err := r.daemon(ns, "zebra", config.zebra(), append(args, space...)...); err != nil {
 		return err
 	}
-	_, err := r.Vtysh("configure terminal\n" + strings.Join(maps, "\n"))
-	return err
+	for end := time.Now().Add(grace); ; time.Sleep(50 * time.Millisecond) {
+		_, err := r.Vtysh("configure terminal\n" + strings.Join(maps, "\n"))
+		if err == nil || time.Now().After(end) { // mgmtd that has only begun keeps its configuration locked
+			return err
+		}
+	}
 }
 
 // sockets is the folder of those of mgmtd.
@@ -222,7 +226,7 @@ func (r *Router) Stop() error {
 	return errors.Join(errs...)
 }
 
-// Grace before a daemon that does not end is killed.
+// Grace before a daemon that does not end is killed, and for one that begins.
 const grace = 5 * time.Second
 
 func (r *Router) end(name string) error {
