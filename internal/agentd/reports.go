@@ -182,7 +182,8 @@ func (r *reports) countedOf(now standing) (model.Generation, bool) {
 	case r.counted.changes == now.changes:
 		return now.running, true
 	}
-	known := r.counted.running > 0 && r.counted.rejection == nil && now.rejection == nil
+	// now may be older than a count that has only just come.
+	known := r.counted.running > 0 && r.counted.running <= now.running && r.counted.rejection == nil && now.rejection == nil
 	return r.counted.running, known
 }
 

@@ -30,19 +30,31 @@ func CountWire(data []byte, m protoreflect.MessageDescriptor, atMost int) error 
 // A text of a list takes memory as a quarter of a message does.
 const textsOfMessage = 4
 
-// Weight is how many messages a message in the wire format, or a JSON text, may become in memory.
+// TextsEach is how many texts in lists a request may have for each message that it may have.
+const TextsEach = valuesEach
+
+// Weight is how many messages a message in the wire format, or a JSON text, may become in memory. What is malformed is of no
+// bound.
 func Weight(data []byte, json bool, m protoreflect.MessageDescriptor) int {
+	messages, texts := 0, 0
 	if json {
 		j := JSON{Objects: math.MaxInt, Values: math.MaxInt}
 		j.Count(data) //nolint:errcheck // there are not so many
-		return math.MaxInt - j.Objects + (math.MaxInt-j.Values)/textsOfMessage
+		messages, texts = math.MaxInt-j.Objects, math.MaxInt-j.Values
+	} else {
+		var whole bool
+		if messages, texts, whole = Size(data, m); !whole {
+			return math.MaxInt
+		}
 	}
+	return messages + texts/textsOfMessage
+}
+
+// Size is how many messages, and texts in lists, there are in a message in the wire format, and whether it could be read.
+func Size(data []byte, m protoreflect.MessageDescriptor) (messages, texts int, whole bool) {
 	w := wire{messages: math.MaxInt, values: math.MaxInt, fields: math.MaxInt}
-	w.count(data, m, 0)
-	if w.messages < 0 { // too deep: it is refused
-		return 0
-	}
-	return math.MaxInt - w.messages + (math.MaxInt-w.values)/textsOfMessage
+	whole = w.count(data, m, 0)
+	return math.MaxInt - w.messages, math.MaxInt - w.values, whole
 }
 
 // wire counts down what is left.

@@ -71,7 +71,7 @@ func (l *FieldErrorList) Len() int { return len(l.errs) + l.beyond.More }
 // Err joins what was collected; nil: nothing was. The last says of how many others only the number is known.
 func (l *FieldErrorList) Err() error {
 	if last := l.beyond; last.More > 0 {
-		last.Reason = fmt.Sprintf("and %d more that are wrong, of which this is the first: correct those told before", last.More)
+		last.Reason = fmt.Sprintf("%d fields from here on are wrong too: they are told when those before are mended", last.More)
 		return errors.Join(append(slices.Clip(l.errs), &last)...)
 	}
 	return errors.Join(l.errs...)

@@ -2,6 +2,7 @@ package nodesync
 
 import (
 	"context"
+	"maps"
 	"time"
 
 	"connectrpc.com/connect"
@@ -23,7 +24,7 @@ const (
 	// A message to another manager has as many reports, and as many bytes of them, at most. One report may be larger.
 	maxTold      = 256
 	maxToldBytes = 256 << 10
-	maxToldOne   = 1 << 20
+	maxToldOne   = 8 << 20 // agents may send half as much
 	// leftAfter is for how long a node may report nothing here before another manager is told nothing of it.
 	leftAfter = 2 * DefaultTellInterval
 	// longestAge bounds what another manager says of the age of a report.
@@ -178,6 +179,7 @@ func (r *Reports) take(s *store.State, told []*weirv1.NodeReport, now time.Time)
 			continue
 		}
 		next, before := fromProto(p, now), r.others[node.Name]
+		next.basis = s.Status.At(node.Name).Seen
 		if before.at.After(next.at) {
 			continue
 		}
@@ -186,10 +188,13 @@ func (r *Reports) take(s *store.State, told []*weirv1.NodeReport, now time.Time)
 		}
 		r.others[node.Name] = next
 	}
-	if len(r.others) > 2*s.Nodes.Len() { // most are gone
-		for node := range r.others {
+	if len(r.others)+len(r.newest) > 4*s.Nodes.Len() { // most are gone
+		for _, of := range []map[string]report{r.others, r.newest} {
+			maps.DeleteFunc(of, func(node string, _ report) bool { return !s.Nodes.Has(node) })
+		}
+		for node := range r.feed.at {
 			if !s.Nodes.Has(node) {
-				delete(r.others, node)
+				r.feed.remove(node)
 			}
 		}
 	}

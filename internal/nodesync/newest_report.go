@@ -49,6 +49,8 @@ type report struct {
 	bare              *weirv1.NodeStatus // detail without what is no news: counters, neighbours of ports
 	told              time.Time          // when a report of the node last became due for the other managers
 	stored            time.Time          // when the store was given a report of the node last
+	unstored          bool               // the store did not take it
+	basis             time.Time          // Seen of what the store had when another manager told this
 }
 
 // here returns what a node reported to this manager last, and whether neither the store nor another manager has a newer one.
@@ -68,7 +70,9 @@ func (r *Reports) get(node string, stored nodestatus.Status) (report, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	newest, ok := r.others[node]
-	return newest, ok && !stored.Seen.IsZero() && !newest.Seen.Before(stored.Seen)
+	// Clocks of managers differ: what the store got after it was told is newer, unless it is the same or was there before.
+	unchanged := stored.Seen.Equal(newest.basis) || stored.Seen.Equal(newest.Seen)
+	return newest, ok && !stored.Seen.IsZero() && unchanged && !newest.Seen.Before(stored.Seen)
 }
 
 // LatestHere returns what a node last reported to this manager, if nobody has a newer report.
@@ -101,6 +105,16 @@ func (r *Reports) setReport(node string, newest report, due bool) {
 	r.newest[node] = newest
 	if due {
 		r.feed.add(node)
+	}
+}
+
+// setUnstored notes that the store did not take what a node reported: the next report is news.
+func (r *Reports) setUnstored(node string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if newest, there := r.newest[node]; there {
+		newest.unstored = true
+		r.newest[node] = newest
 	}
 }
 

@@ -156,14 +156,14 @@ func (n *Service) takeReport(
 		Rejected: model.Generation(rejection.GetGeneration()), Reason: reason, SessionCount: counted,
 	}}
 	before, ok := n.Reports.here(name, state.Status.At(name))
-	news := !ok || !before.equals(next)
+	news := !ok || before.unstored || !before.equals(next)
 	// Which generation a host runs is told by the gate.
 	changed := news || role != model.RoleHost && before.Generation != next.Generation
 	tell := changed || now.Sub(before.told) >= n.TellInterval
 	if !tell {
 		next.told = before.told
 	}
-	if !changed && !storeDue(n, state, role, name, before.stored, now) {
+	if !changed && !storeDue(n, state, role, name, before.stored, now, !counted.At.IsZero()) {
 		next.stored, next.SessionCount = before.stored, before.SessionCount
 		setReport(n, role, name, next, tell)
 		return nil
@@ -210,7 +210,7 @@ func (n *Service) putStatus(name string, r report, news bool) {
 	n.Store.Status.Put(name, nodestatus.Write{
 		Status: r.Status, Detail: r.forStore, News: news,
 		Failed: func(err error) {
-			n.Reports.Forget(name) // so that the next report is news
+			n.Reports.setUnstored(name)
 			n.Log.Debug("the store did not take what a node said", "node", name, "err", err)
 		},
 	})

@@ -72,7 +72,7 @@ func (a acknowledged) AckHost(name string, _ model.Generation) { a.ask(name) }
 // Who hears that a host has a generation finds what the host says of it, of news and of what is none.
 func TestAReportIsKnownWhenItIsAcknowledged(t *testing.T) {
 	n, _ := newService(t)
-	n.Reports, n.Now = NewReports(n.Log), time.Now
+	n.Reports, n.Now, n.TellInterval = NewReports(n.Log), time.Now, DefaultTellInterval
 	var want *weirv1.NodeStatus
 	asked := 0
 	n.acks = acknowledged{func(name string) {

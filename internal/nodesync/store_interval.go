@@ -16,20 +16,27 @@ const RefreshInterval = 5 * time.Minute
 // storeDue says whether the store shall have a report that is no news, of a node of which it was given one before. Somebody
 // reads what it has while a manager does not follow the reports of this one, as it is of an older release, is down or has just
 // started; and while the leader waits for the connections of a host that buckets move away from.
-func storeDue(n *Service, s *store.State, role model.Role, name string, before, now time.Time) bool {
-	if !n.Reports.AllFollow(s, n.Name) || role == model.RoleHost && n.draining.has(s, name, now) {
-		return now.Sub(before) >= n.TellInterval
+// One with a count goes before those between two counts: those would take its turn.
+func storeDue(n *Service, s *store.State, role model.Role, name string, before, now time.Time, counts bool) bool {
+	turn := func(interval time.Duration) bool {
+		return refreshes(name, now, interval) != refreshes(name, before, interval)
 	}
-	return refreshes(name, now) != refreshes(name, before)
+	if role == model.RoleHost && n.draining.has(s, name, now) {
+		return now.Sub(before) >= 2*n.TellInterval || counts && now.Sub(before) >= n.TellInterval
+	}
+	if !n.Reports.AllFollow(s, n.Name) {
+		return turn(n.TellInterval)
+	}
+	return turn(RefreshInterval)
 }
 
 // refreshes is how often the store has been refreshed of a node up to a time. Nodes take turns: they have not all connected at
 // different times.
-func refreshes(name string, at time.Time) int64 {
+func refreshes(name string, at time.Time, interval time.Duration) int64 {
 	h := fnv.New64a()
 	h.Write([]byte(name))
-	turn := time.Duration(h.Sum64() % uint64(RefreshInterval))
-	return at.Add(turn).UnixNano() / int64(RefreshInterval)
+	turn := time.Duration(h.Sum64() % uint64(interval))
+	return at.Add(turn).UnixNano() / int64(interval)
 }
 
 // drainingHosts are the hosts that buckets move away from. A move ends when its host has counted no connection of it since,

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/types/known/timestamppb"
+
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
@@ -124,12 +126,45 @@ func TestNodesAreRefreshedInTurn(t *testing.T) {
 		due := 0
 		for n := range nodes {
 			name := "host" + time.Duration(n).String()
-			if refreshes(name, at) != refreshes(name, at.Add(RefreshInterval/steps)) {
+			if refreshes(name, at, RefreshInterval) != refreshes(name, at.Add(RefreshInterval/steps), RefreshInterval) {
 				due++
 			}
 		}
 		if due < nodes/steps/2 || due > 2*nodes/steps {
 			t.Errorf("in turn %d %d nodes of %d are due, want about %d", i, due, nodes, nodes/steps)
 		}
+	}
+}
+
+// What the store did not take is given to it again with the next report, and stays known meanwhile.
+func TestWhatTheStoreDidNotTakeIsNews(t *testing.T) {
+	h := startReporting(t)
+	h.over(t, 2*time.Second)
+	h.Reports.setUnstored("host1")
+	if _, _, here := h.Reports.LatestHere("host1", h.Store.State().Status.At("host1")); !here {
+		t.Error("the report is not known any more")
+	}
+	if stored, _ := h.over(t, 2*time.Second); stored != 1 {
+		t.Errorf("the store was given %d reports, want 1", stored)
+	}
+}
+
+// What the store got after another manager told a report counts, whatever the clocks of both managers say.
+func TestTheStoreIsNewerThanWhatWasToldBefore(t *testing.T) {
+	h := startReporting(t)
+	s, stored := *h.Store.State(), nodestatus.Status{Seen: noon}
+	s.Status = s.Status.Clone()
+	s.Status.Set("host1", stored)
+	ahead := &weirv1.NodeReport{Node: "host1", Status: &weirv1.NodeStatus{
+		LastSeen: timestamppb.New(stored.Seen.Add(time.Hour)), Host: &weirv1.HostStatus{},
+	}}
+	r := NewReports(h.Log)
+	r.take(&s, []*weirv1.NodeReport{ahead}, h.now)
+	if _, _, known := r.Latest("host1", stored); !known {
+		t.Fatal("what was told last does not count")
+	}
+	stored.Seen = stored.Seen.Add(time.Minute)
+	if _, _, known := r.Latest("host1", stored); known {
+		t.Error("what was told before the store got something newer counts")
 	}
 }

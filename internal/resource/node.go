@@ -141,9 +141,9 @@ func (m *Nodes) GetStatus(ctx context.Context, r *weirv1.GetStatusRequest) (*wei
 	stored := m.Store.State()
 	s := m.Hub.WithProgress(stored)
 	nodes, next := query.Nodes(s, "", page, m.nodeWithSums)
-	var names []string
+	names := map[string]bool{}
 	for _, n := range nodes {
-		names = append(names, n.GetName())
+		names[n.GetName()] = true
 	}
 	response := m.status(ctx, stored, s, names)
 	response.Nodes, response.NextPageToken = nodes, next
@@ -151,7 +151,7 @@ func (m *Nodes) GetStatus(ctx context.Context, r *weirv1.GetStatusRequest) (*wei
 }
 
 // status sums up a State, which is shown to users as s, without nodes, and by host for those hosts alone.
-func (m *Nodes) status(ctx context.Context, stored, s *store.State, hosts []string) *weirv1.GetStatusResponse {
+func (m *Nodes) status(ctx context.Context, stored, s *store.State, hosts map[string]bool) *weirv1.GetStatusResponse {
 	response := &weirv1.GetStatusResponse{
 		Manager: m.Name, Version: m.Version, Generation: uint64(s.Generation), Store: m.StoreName(),
 	}

@@ -23,9 +23,9 @@ func anyTenant(string) bool { return true }
 
 func told(s *store.State, sees func(string) bool) *weirv1.GetStatusResponse {
 	response := &weirv1.GetStatusResponse{}
-	var hosts []string
+	hosts := map[string]bool{}
 	for name := range s.Nodes.All() {
-		hosts = append(hosts, name)
+		hosts[name] = true
 	}
 	addSummary(response, summarize(s, answering.New(nil, s)), sees, hosts)
 	return response

@@ -37,9 +37,10 @@ paper on Ananta is read too.
 
 More than 8000 VIPs and endpoints at once are written in parts, in their order, after
 the manager was asked whether it would take all of them. Of more than 16384 VIPs, or of
-262144 endpoints, backends and the like, it is asked in parts too, after it was looked
-whether they fit together by themselves: what they need together, as quotas and addresses
-of pools, may then end an apply in the middle.
+262144 endpoints, backends and the like, it is asked in parts too, after weir itself has
+looked for conflicts among them. What they need together, as quotas and addresses of
+pools, may then end an apply in the middle; and an address that a VIP of one part gives
+up is not free for one of another part in the same apply.
 
 A host that has not joined is waited for: what it serves is programmed when it joins, and
 the other backends serve meanwhile. With --strict it is an error.

@@ -31,13 +31,16 @@ const (
 )
 
 // size is what bounds a request: writes in the store, and what managers take of one.
-type size struct{ writes, vips, messages, bytes int }
+type size struct{ writes, vips, messages, texts, bytes int }
+
+var applyMessages = limits.Requests[weirv1connect.WeirServiceApplyVIPsProcedure].Messages
 
 // requestMost is what a manager takes of a request of any number of writes, with room for what is around the VIPs.
 var requestMost = size{
 	writes:   math.MaxInt,
 	vips:     limits.Fields["ApplyVIPsRequest.vips"].List,
-	messages: limits.Requests[weirv1connect.WeirServiceApplyVIPsProcedure].Messages - 1024,
+	messages: applyMessages - 1024,
+	texts:    limits.TextsEach * applyMessages,
 	bytes:    limits.Requests[weirv1connect.WeirServiceApplyVIPsProcedure].Bytes - 1<<16,
 }
 
@@ -48,11 +51,11 @@ func (s size) withWrites(n int) size {
 }
 
 func (s size) plus(t size) size {
-	return size{s.writes + t.writes, s.vips + t.vips, s.messages + t.messages, s.bytes + t.bytes}
+	return size{s.writes + t.writes, s.vips + t.vips, s.messages + t.messages, s.texts + t.texts, s.bytes + t.bytes}
 }
 
 func (s size) within(most size) bool {
-	return s.writes <= most.writes && s.vips <= most.vips && s.messages <= most.messages && s.bytes <= most.bytes
+	return s.writes <= most.writes && s.vips <= most.vips && s.messages <= most.messages && s.texts <= most.texts && s.bytes <= most.bytes
 }
 
 // sizeOf is what a message takes of a request, with so many writes.
@@ -61,7 +64,8 @@ func sizeOf(m proto.Message, writes, vips int) size {
 	if err != nil { // the call says so
 		return size{writes: writes, vips: vips}
 	}
-	return size{writes, vips, 1 + limits.Weight(data, false, m.ProtoReflect().Descriptor()), len(data) + 8}
+	messages, texts, _ := limits.Size(data, m.ProtoReflect().Descriptor())
+	return size{writes, vips, 1 + messages, texts, len(data) + 8}
 }
 
 // sizes are those of a request's VIPs, and of all that is beside them.
@@ -88,8 +92,12 @@ func besideOf(whole *weirv1.ApplyVIPsRequest) *weirv1.ApplyVIPsRequest {
 	}
 }
 
-// split splits a request into such of at most a size, in its order. What is no VIP is in the first, or in each.
+// split splits a request into such of at most a size, in its order. What is no VIP is in the first, or in each; where that
+// alone is beyond what a manager takes, the whole is one, for it to refuse.
 func split(whole *weirv1.ApplyVIPsRequest, vips []size, beside, most size, each bool) []*weirv1.ApplyVIPsRequest {
+	if !beside.within(requestMost) {
+		return []*weirv1.ApplyVIPsRequest{whole}
+	}
 	part, n := besideOf(whole), beside
 	list := []*weirv1.ApplyVIPsRequest{part}
 	for i, vip := range whole.GetVips() {
