@@ -280,3 +280,49 @@ func BenchmarkRefuse(b *testing.B) {
 		})
 	}
 }
+
+// A client has gone when it has closed its side, or reset the connection, whether or not something that it sent waits; one that
+// is there has not.
+func TestClientsThatHaveGoneAreKnown(t *testing.T) {
+	for name, test := range map[string]struct {
+		sent  string
+		leave func(*net.TCPConn) error
+		gone  bool
+	}{
+		"there":             {"", func(*net.TCPConn) error { return nil }, false},
+		"there, data wait":  {"hello", func(*net.TCPConn) error { return nil }, false},
+		"closed":            {"", (*net.TCPConn).Close, true},
+		"closed, data wait": {"hello", (*net.TCPConn).Close, true},
+		"reset":             {"hello", func(c *net.TCPConn) error { return errors.Join(c.SetLinger(0), c.Close()) }, true},
+	} {
+		below, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer below.Close()
+		client, err := net.Dial("tcp", below.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer client.Close()
+		server, err := below.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer server.Close()
+		file, err := server.(*net.TCPConn).File()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close()
+		if _, err := io.WriteString(client, test.sent); err != nil {
+			t.Fatal(err)
+		}
+		if err := test.leave(client.(*net.TCPConn)); err != nil {
+			t.Fatal(err)
+		}
+		if gone := descriptor(file.Fd()).gone(); gone != test.gone {
+			t.Errorf("%s: gone is %v", name, gone)
+		}
+	}
+}

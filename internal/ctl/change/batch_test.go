@@ -252,3 +252,19 @@ func TestARefusedPartKeepsBackAll(t *testing.T) {
 		t.Error("a refused dry run is passed over")
 	}
 }
+
+// Long prefix lists, which a manager takes at once, are one change with their VIPs. What it would not take is one too: it says so.
+func TestLongPrefixListsAreNotSplit(t *testing.T) {
+	for _, prefixes := range []int{600_000, 2_500_000} {
+		whole := &weirv1.ApplyVIPsRequest{Vips: make([]*weirv1.VIP, 3)}
+		for i := range whole.GetVips() {
+			whole.Vips[i] = &weirv1.VIP{Name: fmt.Sprint("vip", i)}
+		}
+		for range 2 {
+			whole.PrefixLists = append(whole.PrefixLists, &weirv1.PrefixList{Prefixes: make([]string, prefixes)})
+		}
+		if n, dry := len(parts(whole)), len(dryRuns(whole)); n != 1 || dry != 1 {
+			t.Errorf("lists of %d prefixes: %d parts, %d dry runs", prefixes, n, dry)
+		}
+	}
+}
