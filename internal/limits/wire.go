@@ -33,8 +33,8 @@ const textsOfMessage = 4
 // TextsEach is how many texts in lists a request may have for each message that it may have.
 const TextsEach = valuesEach
 
-// Weight is how many messages a message in the wire format, or a JSON text, may become in memory. What is malformed is of no
-// bound.
+// Weight is how many messages a message in the wire format, or a JSON text, may become in memory. What is malformed
+// weighs more than any bound.
 func Weight(data []byte, json bool, m protoreflect.MessageDescriptor) int {
 	messages, texts := 0, 0
 	if json {
