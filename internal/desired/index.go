@@ -29,7 +29,7 @@ func (s State) Clone() State {
 	s.VIPs, s.Nodes, s.Pools, s.Steps = s.VIPs.Clone(), s.Nodes.Clone(), s.Pools.Clone(), s.Steps.Clone()
 	s.Health, s.Tables, s.Ports, s.PrefixLists = s.Health.Clone(), s.Tables.Clone(), s.Ports.Clone(), s.PrefixLists.Clone()
 	s.Networks, s.Placements = s.Networks.Clone(), s.Placements.Clone()
-	s.Addresses.uses, s.muxes = s.Addresses.uses.Clone(), s.muxes.Clone()
+	s.Addresses.uses, s.muxes, s.switches = s.Addresses.uses.Clone(), s.muxes.Clone(), s.switches.Clone()
 	s.places.Map, s.usage.Map, s.hostRooms.Map = s.places.Clone(), s.usage.Clone(), s.hostRooms.Clone()
 	s.fastpaths.Map, s.byTenant.Map = s.fastpaths.Clone(), s.byTenant.Clone()
 	s.multipathRooms.Map, s.keptRooms = s.multipathRooms.Clone(), s.keptRooms.clone()
@@ -79,8 +79,12 @@ func (s *State) PutNode(n model.Node) {
 	s.RemoveNode(n.Name)
 	s.Nodes.Set(n.Name, n)
 	s.Addresses.replaceNode(model.Node{}, n)
-	if n.Role == model.RoleMux {
+	switch n.Role {
+	case model.RoleMux:
 		s.muxes.Set(n.Name, n)
+	case model.RoleSwitch:
+		s.switches.Set(n.Name, n)
+	case model.RoleHost: // most are
 	}
 }
 
@@ -89,10 +93,14 @@ func (s *State) RemoveNode(name string) {
 	s.Addresses.replaceNode(s.Nodes.At(name), model.Node{})
 	s.Nodes.Delete(name)
 	s.muxes.Delete(name)
+	s.switches.Delete(name)
 }
 
 // MuxNodes are the muxes by name.
 func (s State) MuxNodes() iter.Seq[model.Node] { return s.muxes.Values() }
+
+// SwitchNodes are the switches by name.
+func (s State) SwitchNodes() iter.Seq[model.Node] { return s.switches.Values() }
 
 // VIPAt is the VIP that has the address.
 func (s State) VIPAt(address netip.Addr) (model.VIP, bool) {

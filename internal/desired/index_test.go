@@ -2,6 +2,7 @@ package desired
 
 import (
 	"fmt"
+	"iter"
 	"maps"
 	"net/netip"
 	"slices"
@@ -75,6 +76,36 @@ func TestIndexesHoldWhatVIPsHave(t *testing.T) {
 		}
 		if got := slices.Collect(s.Ports.Clients()); !slices.Equal(got, leave) {
 			t.Fatalf("%v leave, want %v", got, leave)
+		}
+	})
+}
+
+// Muxes and switches, which are few, are found without a look at the hosts; a node that comes back may have another role.
+func TestNodesAreFoundByTheirRoles(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var s State
+		for range rapid.IntRange(1, 12).Draw(t, "steps") {
+			s = s.Clone()
+			name := fmt.Sprint("node", rapid.IntRange(0, 3).Draw(t, "node"))
+			if rapid.IntRange(0, 3).Draw(t, "do") == 0 {
+				s.RemoveNode(name)
+			} else {
+				s.PutNode(model.Node{Name: name, Role: rapid.SampledFrom([]model.Role{model.RoleMux, model.RoleHost, model.RoleSwitch}).Draw(t, "role")})
+			}
+			for role, found := range map[model.Role]iter.Seq[model.Node]{model.RoleMux: s.MuxNodes(), model.RoleSwitch: s.SwitchNodes()} {
+				var got, want []string
+				for n := range found {
+					got = append(got, n.Name)
+				}
+				for n := range s.Nodes.Values() {
+					if n.Role == role {
+						want = append(want, n.Name)
+					}
+				}
+				if !slices.Equal(got, want) {
+					t.Fatalf("of role %s there are %v, want %v", role, got, want)
+				}
+			}
 		}
 	})
 }

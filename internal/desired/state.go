@@ -25,15 +25,15 @@ type State struct {
 
 	Restored Restored
 
-	Addresses      Addresses
-	muxes          sorted.Map[string, model.Node]
-	places         places
-	usage          usage
-	fastpaths      fastpaths
-	byTenant       byTenant
-	hostRooms      hostRooms
-	keptRooms      keptRooms
-	multipathRooms multipathRooms
+	Addresses       Addresses
+	muxes, switches sorted.Map[string, model.Node]
+	places          places
+	usage           usage
+	fastpaths       fastpaths
+	byTenant        byTenant
+	hostRooms       hostRooms
+	keptRooms       keptRooms
+	multipathRooms  multipathRooms
 }
 
 // Restored is the state of a recent restore from a backup. Ranges of ports, addresses of pools and slots that were

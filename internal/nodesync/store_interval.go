@@ -3,6 +3,7 @@ package nodesync
 import (
 	"hash/fnv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirlb/weir/internal/model"
@@ -42,23 +43,40 @@ func refreshes(name string, at time.Time, interval time.Duration) int64 {
 // drainingHosts are the hosts that buckets move away from. A move ends when its host has counted no connection of it since,
 // and the leader may read that count in the store alone.
 type drainingHosts struct {
-	mu    sync.Mutex
+	found  atomic.Pointer[draining]
+	search sync.Mutex
+}
+
+// draining is what drainingHosts found at a time.
+type draining struct {
 	of    model.Generation
-	made  time.Time
+	at    time.Time
 	hosts map[string]bool
 }
 
 // drainingPause is for how long the same are used in any case: what is looked through grows with the moves.
 const drainingPause = time.Second
 
-// has says whether buckets move away from a host, by a State that is at most drainingPause old.
+// has says whether buckets move away from a host. One report looks through what has changed; others do not wait for it, and
+// are answered from what was found before.
 func (d *drainingHosts) has(s *store.State, host string, now time.Time) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if since := now.Sub(d.made); d.of != s.Generation && (since < 0 || since >= drainingPause) {
-		d.of, d.made, d.hosts = s.Generation, now, hostsDraining(s)
+	found := d.found.Load()
+	if !found.holds(s, now) && d.search.TryLock() {
+		if found = d.found.Load(); !found.holds(s, now) {
+			found = &draining{s.Generation, now, hostsDraining(s)}
+			d.found.Store(found)
+		}
+		d.search.Unlock()
 	}
-	return d.hosts[host]
+	return found != nil && found.hosts[host]
+}
+
+func (d *draining) holds(s *store.State, now time.Time) bool {
+	if d == nil {
+		return false
+	}
+	since := now.Sub(d.at)
+	return d.of == s.Generation || since >= 0 && since < drainingPause
 }
 
 func hostsDraining(s *store.State) map[string]bool {

@@ -23,7 +23,6 @@ import (
 	"github.com/weirlb/weir/internal/events/reason"
 	"github.com/weirlb/weir/internal/fabric"
 	"github.com/weirlb/weir/internal/fabric/cabling"
-	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/store/eventlog"
 )
@@ -234,8 +233,8 @@ func (w *Watch) follow(s *store.State, now time.Time) {
 // observe is what switches of the fabric that are connected report of their ports.
 func (w *Watch) observe(s *store.State, now time.Time) map[string][]cabling.Port {
 	all := map[string][]cabling.Port{}
-	for node := range s.Nodes.Values() {
-		if node.Role != model.RoleSwitch || !s.Streams.At(node.Name) || !w.plan.Has(node.Name) {
+	for node := range s.SwitchNodes() {
+		if !s.Streams.At(node.Name) || !w.plan.Has(node.Name) {
 			continue
 		}
 		for _, p := range w.ports.Of(s, node.Name, now) {

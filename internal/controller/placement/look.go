@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/model/hardware"
 	"github.com/weirlb/weir/internal/placementpolicy"
 	"github.com/weirlb/weir/internal/store"
@@ -32,13 +31,11 @@ func (w *Watch) observe(s *store.State, now time.Time) {
 	w.ready = w.Published()
 	clear(w.hosts.heard)
 	said := make(map[string]report, len(w.said))
-	for node := range s.Nodes.Values() {
-		if node.Role == model.RoleSwitch {
-			said[node.Name] = w.read(s, node.Name)
-			w.noteSilence(s, node.Name, now)
-			if before, known := w.said[node.Name]; !known || !said[node.Name].equals(before) {
-				w.lookAtMoving(s, node.Name)
-			}
+	for node := range s.SwitchNodes() {
+		said[node.Name] = w.read(s, node.Name)
+		w.noteSilence(s, node.Name, now)
+		if before, known := w.said[node.Name]; !known || !said[node.Name].equals(before) {
+			w.lookAtMoving(s, node.Name)
 		}
 	}
 	w.said = said

@@ -54,6 +54,7 @@ type admission struct {
 	admitted      []model.VIP
 	errs          model.FieldErrorList
 	searched      map[netip.Prefix]netip.Addr // where to go on to look for a free address of a pool's prefix
+	hosts         string                      // what known says, once it was asked
 }
 
 func (a *admission) refuse(field, format string, args ...any) {
@@ -225,18 +226,26 @@ func (a *admission) host(field, s string) string {
 	if !a.strict && err != nil {
 		return s // is waited for
 	}
-	var known []string
-	for n := range a.Nodes.Values() {
-		if n.Role == model.RoleHost {
-			known = append(known, n.Name)
-		}
-	}
 	if err == nil && !a.strict {
-		a.refuse(field, "no host with the address %s has joined: %s; one that has not yet is given by its name", s, list(known))
+		a.refuse(field, "no host with the address %s has joined: %s; one that has not yet is given by its name", s, a.known())
 		return s
 	}
-	a.refuse(field, "no host %q is registered: %s", s, list(known))
+	a.refuse(field, "no host %q is registered: %s", s, a.known())
 	return s
+}
+
+// known names the hosts that there are. A request may have thousands of others: they are looked through once.
+func (a *admission) known() string {
+	if a.hosts == "" {
+		var known []string
+		for n := range a.Nodes.Values() {
+			if n.Role == model.RoleHost {
+				known = append(known, n.Name)
+			}
+		}
+		a.hosts = list(known)
+	}
+	return a.hosts
 }
 
 // list names at most ten hosts.

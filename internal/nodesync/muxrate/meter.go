@@ -20,7 +20,6 @@ import (
 	"time"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
-	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rate"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
@@ -112,10 +111,7 @@ func (m *Meter) fold(at time.Time) *rate.Sample {
 	s := m.Store.State()
 	f := folding{state: s, muxes: map[string]rate.Mux{}, verdicts: map[string]rate.Rate{}, endpoints: map[rate.Key]rate.Rate{}, keys: map[netip.Addr]rate.Key{}}
 	base := map[string]report{}
-	for node := range s.Nodes.Values() {
-		if node.Role != model.RoleMux {
-			continue
-		}
+	for node := range s.MuxNodes() {
 		said, detail, here := m.Latest(node.Name, s.Status.At(node.Name))
 		if !here || detail.GetMux() == nil {
 			continue
