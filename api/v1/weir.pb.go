@@ -5776,8 +5776,8 @@ type GetStatusResponse struct {
 	Generation uint64 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
 	// Of the store: "embedded" or "external", with its members.
 	Store string `protobuf:"bytes,3,opt,name=store,proto3" json:"store,omitempty"`
-	// By name, in pages, without the counters of endpoints: GetNode and ListNodes have them. All else is of the whole
-	// installation and in each page, but for host_backends.
+	// In pages, in the order of ListNodes, without the counters of endpoints: GetNode and ListNodes have them. All else is of
+	// the whole installation and in each page, but for host_backends.
 	Nodes             []*Node `protobuf:"bytes,4,rep,name=nodes,proto3" json:"nodes,omitempty"`
 	Vips              uint32  `protobuf:"varint,5,opt,name=vips,proto3" json:"vips,omitempty"`
 	Endpoints         uint32  `protobuf:"varint,6,opt,name=endpoints,proto3" json:"endpoints,omitempty"`
@@ -5962,6 +5962,8 @@ type WatchStatusResponse struct {
 	Warnings []*Warning `protobuf:"bytes,2,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	// How many there are in all.
 	WarningsTotal uint32 `protobuf:"varint,3,opt,name=warnings_total,json=warningsTotal,proto3" json:"warnings_total,omitempty"`
+	// What is no warning and may be wrong all the same, for people, one line; empty: nothing.
+	Note          string `protobuf:"bytes,4,opt,name=note,proto3" json:"note,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6015,6 +6017,13 @@ func (x *WatchStatusResponse) GetWarningsTotal() uint32 {
 		return x.WarningsTotal
 	}
 	return 0
+}
+
+func (x *WatchStatusResponse) GetNote() string {
+	if x != nil {
+		return x.Note
+	}
+	return ""
 }
 
 // Something that needs attention.
@@ -8056,11 +8065,12 @@ const file_v1_weir_proto_rawDesc = "" +
 	"\x12vip_warnings_total\x18\v \x01(\rR\x10vipWarningsTotal\x12\x18\n" +
 	"\amanager\x18\f \x01(\tR\amanager\x12&\n" +
 	"\x0fnext_page_token\x18\r \x01(\tR\rnextPageToken\"\x14\n" +
-	"\x12WatchStatusRequest\"\x9e\x01\n" +
+	"\x12WatchStatusRequest\"\xb2\x01\n" +
 	"\x13WatchStatusResponse\x122\n" +
 	"\x06status\x18\x01 \x01(\v2\x1a.weir.v1.GetStatusResponseR\x06status\x12,\n" +
 	"\bwarnings\x18\x02 \x03(\v2\x10.weir.v1.WarningR\bwarnings\x12%\n" +
-	"\x0ewarnings_total\x18\x03 \x01(\rR\rwarningsTotal\"E\n" +
+	"\x0ewarnings_total\x18\x03 \x01(\rR\rwarningsTotal\x12\x12\n" +
+	"\x04note\x18\x04 \x01(\tR\x04note\"E\n" +
 	"\aWarning\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x12\n" +

@@ -159,7 +159,7 @@ type WeirServiceClient interface {
 	ListEvents(ctx context.Context, in *ListEventsRequest, opts ...grpc.CallOption) (*ListEventsResponse, error)
 	// Streams events as they happen. REST gets one JSON object a line.
 	WatchEvents(ctx context.Context, in *WatchEventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchEventsResponse], error)
-	// Lists muxes, hosts and switches with their status, by name, in pages.
+	// Lists muxes, then switches, then hosts with their status, each by name, in pages.
 	ListNodes(ctx context.Context, in *ListNodesRequest, opts ...grpc.CallOption) (*ListNodesResponse, error)
 	GetNode(ctx context.Context, in *GetNodeRequest, opts ...grpc.CallOption) (*GetNodeResponse, error)
 	// Streams nodes as they change, without their counters: WatchRates has what these grow by. REST gets one JSON object a line.
@@ -894,7 +894,7 @@ type WeirServiceServer interface {
 	ListEvents(context.Context, *ListEventsRequest) (*ListEventsResponse, error)
 	// Streams events as they happen. REST gets one JSON object a line.
 	WatchEvents(*WatchEventsRequest, grpc.ServerStreamingServer[WatchEventsResponse]) error
-	// Lists muxes, hosts and switches with their status, by name, in pages.
+	// Lists muxes, then switches, then hosts with their status, each by name, in pages.
 	ListNodes(context.Context, *ListNodesRequest) (*ListNodesResponse, error)
 	GetNode(context.Context, *GetNodeRequest) (*GetNodeResponse, error)
 	// Streams nodes as they change, without their counters: WatchRates has what these grow by. REST gets one JSON object a line.

@@ -14,6 +14,7 @@ import (
 const (
 	bfdTime     = 10 * time.Second // BFD is started after BGP, and may need a second attempt
 	silentTime  = 15 * time.Minute // with few clients their hash may pass a mux over for a while
+	unusedTime  = time.Minute      // a first client comes soon after the first routes
 	arrivalTime = time.Minute      // a packet that came within it came just now
 )
 
@@ -132,4 +133,37 @@ func (c *collector) muxWithPackets(n *weirv1.Node) (name string) {
 		}
 	}
 	return name
+}
+
+// Silence notes that no mux gets a packet though routers have their routes; empty: one does. It is no warning: there may be
+// no clients. That routers drop what muxes announce looks the same from here.
+func Silence(status *weirv1.GetStatusResponse, now time.Time) string {
+	var last time.Time
+	since, announced := now, false
+	for _, n := range status.GetNodes() {
+		if n.GetStatus().GetSwitch() != nil {
+			return "" // packets may go by it alone
+		}
+		mux := n.GetStatus().GetMux()
+		if at := mux.GetLastPacket(); at != nil && at.AsTime().After(last) {
+			last = at.AsTime()
+		}
+		for _, p := range mux.GetPeers() {
+			if p.GetState() == bgpEstablished && p.GetRoutes() > 0 && n.GetStatus().GetConnected() {
+				announced = true
+				if at := p.GetSince().AsTime(); at.Before(since) {
+					since = at
+				}
+			}
+		}
+	}
+	what, silent, patience := "has come for", now.Sub(last), silentTime
+	if last.Before(since) {
+		what, silent, patience = "has come since a router has had routes, for", now.Sub(since), unusedTime
+	}
+	if !announced || silent < patience {
+		return ""
+	}
+	return fmt.Sprintf("No mux gets packets: none of a VIP %s %s. Nobody sends, or routers drop what is announced: "+
+		"weir doctor path VIP:PORT, on a client, tells which", what, elapsed.Span(silent))
 }

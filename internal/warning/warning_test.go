@@ -72,17 +72,58 @@ func TestWarningsSayWhatTheyAreOf(t *testing.T) {
 	}
 }
 
-// Where no mux gets a packet there may be no clients, or switches serve all VIPs: routers are not to blame.
+// Where no mux gets a packet there may be no clients, or switches serve all VIPs: routers are not to blame, and a note says
+// that they may be.
 func TestSilenceOfAllMuxesIsNoWarning(t *testing.T) {
 	now := time.Date(2026, 11, 27, 3, 0, 0, 0, time.UTC)
 	a, b := quietMux("a", now, upSession(now, 65000, "ipv4")), quietMux("b", now, upSession(now, 65000, "ipv4"))
-	b.GetStatus().GetMux().LastPacket = timestamppb.New(now.Add(-time.Hour))
-	if got := warningsOf(now, a, b); len(got) > 0 {
-		t.Errorf("no mux gets packets: %q", got)
+	const ways = ". Nobody sends, or routers drop what is announced: weir doctor path VIP:PORT, on a client, tells which"
+	last := func(ago time.Duration) { b.GetStatus().GetMux().LastPacket = timestamppb.New(now.Add(-ago)) }
+	up := func(ago time.Duration) {
+		for _, n := range []*weirv1.Node{a, b} {
+			n.GetStatus().GetMux().GetPeers()[0].Since = timestamppb.New(now.Add(-ago))
+		}
 	}
+	sw := &weirv1.Node{Name: "sw1", Role: "switch", Status: &weirv1.NodeStatus{Connected: true, Switch: &weirv1.SwitchStatus{}}}
+	for _, c := range []struct {
+		what string
+		do   func()
+		and  []*weirv1.Node
+		want string
+	}{
+		{"none came", func() { up(time.Minute) }, nil, "No mux gets packets: none of a VIP has come since a router has had routes, for 1m0s" + ways},
+		{"sessions are young", func() { up(59 * time.Second) }, nil, ""},
+		{"none came since", func() { up(2 * time.Minute); last(3 * time.Minute) }, nil, "No mux gets packets: none of a VIP has come since a router has had routes, for 2m0s" + ways},
+		{"some did", func() { up(time.Hour); last(20 * time.Minute) }, nil, "No mux gets packets: none of a VIP has come for 20m0s" + ways},
+		{"some did", func() { last(20 * time.Minute) }, []*weirv1.Node{sw}, ""},
+		{"some did", func() { last(14 * time.Minute) }, nil, ""},
+		{"no session is up", func() {
+			last(time.Hour)
+			a.GetStatus().GetMux().Peers, b.GetStatus().Connected = nil, false
+		}, nil, ""},
+	} {
+		c.do()
+		nodes := append([]*weirv1.Node{a, b}, c.and...)
+		if got := Silence(&weirv1.GetStatusResponse{Nodes: nodes}, now); got != c.want {
+			t.Errorf("%s: %q, want %q", c.what, got, c.want)
+		}
+		if got := warningsOf(now, nodes...); len(got) > 0 && c.what != "no session is up" {
+			t.Errorf("%s: it is a warning: %q", c.what, got)
+		}
+	}
+}
+
+// A mux that gets none while another one does is told of.
+func TestSilenceOfOneMux(t *testing.T) {
+	now := time.Date(2026, 11, 27, 3, 0, 0, 0, time.UTC)
+	a, b := quietMux("a", now, upSession(now, 65000, "ipv4")), quietMux("b", now, upSession(now, 65000, "ipv4"))
 	b.GetStatus().GetMux().LastPacket = timestamppb.New(now.Add(-time.Second))
-	if got := warningsOf(now, a, b); len(got) != 1 || !strings.HasPrefix(got[0], "mux a: no packet of a VIP has come for 1h0m, and mux b") {
-		t.Errorf("one does: %q", got)
+	got := warningsOf(now, a, b)
+	if len(got) != 1 || !strings.HasPrefix(got[0], "mux a: no packet of a VIP has come for 1h0m, and mux b") {
+		t.Errorf("got %q", got)
+	}
+	if got := Silence(&weirv1.GetStatusResponse{Nodes: []*weirv1.Node{a, b}}, now); got != "" {
+		t.Errorf("one mux gets packets: %q", got)
 	}
 }
 

@@ -252,7 +252,7 @@ type WeirServiceClient interface {
 	ListEvents(context.Context, *v1.ListEventsRequest) (*v1.ListEventsResponse, error)
 	// Streams events as they happen. REST gets one JSON object a line.
 	WatchEvents(context.Context, *v1.WatchEventsRequest) (*connect.ServerStreamForClient[v1.WatchEventsResponse], error)
-	// Lists muxes, hosts and switches with their status, by name, in pages.
+	// Lists muxes, then switches, then hosts with their status, each by name, in pages.
 	ListNodes(context.Context, *v1.ListNodesRequest) (*v1.ListNodesResponse, error)
 	GetNode(context.Context, *v1.GetNodeRequest) (*v1.GetNodeResponse, error)
 	// Streams nodes as they change, without their counters: WatchRates has what these grow by. REST gets one JSON object a line.
@@ -1257,7 +1257,7 @@ type WeirServiceHandler interface {
 	ListEvents(context.Context, *v1.ListEventsRequest) (*v1.ListEventsResponse, error)
 	// Streams events as they happen. REST gets one JSON object a line.
 	WatchEvents(context.Context, *v1.WatchEventsRequest, *connect.ServerStream[v1.WatchEventsResponse]) error
-	// Lists muxes, hosts and switches with their status, by name, in pages.
+	// Lists muxes, then switches, then hosts with their status, each by name, in pages.
 	ListNodes(context.Context, *v1.ListNodesRequest) (*v1.ListNodesResponse, error)
 	GetNode(context.Context, *v1.GetNodeRequest) (*v1.GetNodeResponse, error)
 	// Streams nodes as they change, without their counters: WatchRates has what these grow by. REST gets one JSON object a line.

@@ -42,7 +42,7 @@ what to do.`,
 					return fmt.Errorf("get the status: %w", err)
 				}
 				value := statusDocument{
-					Manager: output.Message{Message: o.status}, Warnings: o.warnings,
+					Manager: output.Message{Message: o.status}, Warnings: o.warnings, Note: o.note,
 					VIPs: output.Documents(o.vips, output.VIPStatus),
 				}
 				return s.Output.Print(out, value, o.write)
@@ -62,6 +62,7 @@ type statusDocument struct {
 	Manager  output.Message      `json:"manager"`
 	VIPs     []manifest.Document `json:"vips"` // at most shownVIPs
 	Warnings []string            `json:"warnings"`
+	Note     string              `json:"note,omitempty"`
 }
 
 // observation is what the manager knows, at one time.
@@ -71,7 +72,8 @@ type observation struct {
 	status   *weirv1.GetStatusResponse
 	vips     []*weirv1.VIP // at most shownVIPs
 	warnings []string
-	warned   int // how many warnings there are, with those that are left out
+	warned   int    // how many warnings there are, with those that are left out
+	note     string // what is no warning
 }
 
 func observe(ctx context.Context, s *session.Session, client *rpc.Client) (*observation, error) {
@@ -94,7 +96,7 @@ func observe(ctx context.Context, s *session.Session, client *rpc.Client) (*obse
 	for _, w := range list {
 		o.warnings = append(o.warnings, w.GetText())
 	}
-	o.warned = total
+	o.warned, o.note = total, warning.Silence(status, o.now)
 	return o, nil
 }
 
@@ -120,11 +122,14 @@ func (o *observation) write(w io.Writer) error {
 	fmt.Fprintln(w)
 	if len(o.warnings) == 0 {
 		fmt.Fprintln(w, "No warnings.")
-		return nil
+	} else {
+		fmt.Fprintf(w, "Warnings (%d)\n", o.warned)
 	}
-	fmt.Fprintf(w, "Warnings (%d)\n", o.warned)
 	for _, warning := range o.warnings {
 		fmt.Fprintf(w, "  %s\n", warning)
+	}
+	if o.note != "" {
+		fmt.Fprintf(w, "%s.\n", o.note)
 	}
 	return nil
 }

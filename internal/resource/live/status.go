@@ -64,8 +64,9 @@ func (s *Streams) warned(status *weirv1.GetStatusResponse, nodes []*weirv1.Node,
 	newest := status.GetGeneration()
 	status.Nodes, status.Generation = nodes, min(newest, uint64(at))
 	warnings, total := warning.Of(status, s.Now())
+	note := warning.Silence(status, s.Now())
 	status.Nodes, status.HostBackends, status.VipWarnings, status.VipWarningsTotal, status.Generation = nil, nil, nil, 0, newest
-	return &weirv1.WatchStatusResponse{Status: status, Warnings: warnings[:min(len(warnings), maxWarnings)], WarningsTotal: uint32(total)}
+	return &weirv1.WatchStatusResponse{Status: status, Warnings: warnings[:min(len(warnings), maxWarnings)], WarningsTotal: uint32(total), Note: note}
 }
 
 // wholeStatus is what all callers who may see the whole cluster are told of, and nobody else.

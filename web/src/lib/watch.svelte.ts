@@ -44,6 +44,7 @@ export class Status {
   value = $state.raw<GetStatusResponseJson>();
   warnings = $state.raw<WarningJson[]>([]);
   more = $state(0); // warnings that are left out
+  note = $state(""); // what is no warning and may be wrong all the same
   error = $state("");
 
   follow(): () => void {
@@ -54,6 +55,7 @@ export class Status {
           this.error = "";
           this.value = message.status ?? {};
           this.warnings = message.warnings ?? [];
+          this.note = message.note ?? "";
           this.more = (message.warningsTotal ?? 0) - this.warnings.length;
         }, signal),
       (why) => (this.error = why),
