@@ -43,7 +43,7 @@ Exit status: 0 all went well; 1 something failed or was refused; 2 wrong usage;
 	root.SetFlagErrorFunc(session.NewUsageError)
 	s := session.New(config.Now)
 	s.AddFlags(root)
-	root.PersistentPreRun = func(cmd *cobra.Command, _ []string) { s.Paint(cmd) }
+	root.PersistentPreRun = func(cmd *cobra.Command, _ []string) { s.Begin(cmd) }
 	root.AddCommand(
 		change.ApplyCommand(s), change.EditCommand(s), change.PatchCommand(s), change.DeleteCommand(s),
 		change.PrefixListCommand(s), change.BackendCommand(s), change.DrainCommand(s), change.UndrainCommand(s),

@@ -44,6 +44,7 @@ type Subject struct {
 	DataDir   string // with certificates; empty: they are not checked
 
 	Connect func() (*rpc.Client, error) // to the managers, as the operator does
+	Begin   func(check string)          // is told of each check that begins; nil: nobody is
 }
 
 // check is one check. It returns at least one finding.
@@ -100,6 +101,9 @@ func Examine(ctx context.Context, s Subject) []Finding {
 	for _, c := range checks() {
 		if !slices.Contains(c.of, s.Role) {
 			continue
+		}
+		if s.Begin != nil {
+			s.Begin(c.name)
 		}
 		for _, f := range c.run(ctx, s) {
 			f.Check = c.name

@@ -36,6 +36,8 @@ type Access struct {
 	Token    string                   // bearer token of a user
 	Memory   string                   // data directory that keeps what a node has seen; empty: nothing is kept
 	Log      *slog.Logger             // with Memory
+
+	Around connect.UnaryInterceptorFunc // of each call that is no stream; nil: nothing
 }
 
 // Client makes a client. One manager is used at a time; when it can't be reached, the next one is tried.
@@ -45,8 +47,12 @@ func (a Access) Client() (*Client, error) {
 		return nil, err
 	}
 	at, httpClient := base.String(), &http.Client{Transport: t}
+	around := a.Around
+	if around == nil {
+		around = func(next connect.UnaryFunc) connect.UnaryFunc { return next }
+	}
 	translating := connect.WithInterceptors(
-		connect.UnaryInterceptorFunc(translateUnary), connect.UnaryInterceptorFunc(retryUnary), connect.UnaryInterceptorFunc(cutting),
+		around, connect.UnaryInterceptorFunc(translateUnary), connect.UnaryInterceptorFunc(retryUnary), connect.UnaryInterceptorFunc(cutting),
 		fencing{fence: newFence(a.Memory, a.Log), leave: t.dialer.closeAll})
 	return &Client{
 		WeirServiceClient:    weirv1connect.NewWeirServiceClient(httpClient, at, translating),

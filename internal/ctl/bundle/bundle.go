@@ -88,7 +88,7 @@ func write(cmd *cobra.Command, s *session.Session, path string, now time.Time) (
 		parts = append(parts, clusterParts(client)...)
 	}
 	a, notes := newArchive(out, now), ""
-	progress := session.NewProgress(cmd.ErrOrStderr())
+	progress := s.Progress(cmd.ErrOrStderr())
 	defer progress.Done()
 	for _, p := range parts {
 		progress.Tell("%s", p.name)

@@ -64,7 +64,7 @@ func (w *waiting) forMuxes(s *session.Session, cmd *cobra.Command, generation ui
 	lag := &lagError{generation: generation, timeout: w.timeout, reasons: []string{"the manager did not answer"}}
 	ticker := time.NewTicker(pollTime)
 	defer ticker.Stop()
-	progress := session.NewProgress(cmd.ErrOrStderr())
+	progress := s.Progress(cmd.ErrOrStderr())
 	defer progress.Done()
 	for {
 		muxes, err := session.ListMuxes(ctx, client)

@@ -40,7 +40,7 @@ secrets: only its owner may read it.`,
 				return err
 			}
 			defer client.Close()
-			progress := session.NewProgress(cmd.ErrOrStderr())
+			progress := s.Progress(cmd.ErrOrStderr())
 			size, err := backUp(cmd.Context(), client, args[0], progress)
 			progress.Done()
 			if err != nil {

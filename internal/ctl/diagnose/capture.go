@@ -74,7 +74,12 @@ func capture(s *session.Session, cmd *cobra.Command, request *weirv1.CaptureRequ
 	}
 	defer client.Close()
 	t := &pcapWriter{open: func() (io.WriteCloser, error) { return openPcap(cmd, path) }, mux: request.GetMux()}
-	err = client.EachCapture(cmd.Context(), request, t.add)
+	progress := s.Progress(cmd.ErrOrStderr())
+	err = client.EachCapture(cmd.Context(), request, func(r *weirv1.CaptureResponse) error {
+		progress.Tell("capturing on %s: %d packets in, %d out", request.GetMux(), t.in, t.out)
+		return t.add(r)
+	})
+	progress.Done()
 	if errors.Is(cmd.Context().Err(), context.Canceled) {
 		err = nil // interrupted: what was captured until then is whole
 	}

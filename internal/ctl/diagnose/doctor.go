@@ -85,7 +85,11 @@ names; without one they can't tell.`,
 			}
 			access.Managers = subject.Managers
 			subject.Connect = access.Client
-			return PrintFindings(s, cmd, append(found, doctor.Examine(cmd.Context(), subject)...))
+			progress := s.Progress(cmd.ErrOrStderr())
+			subject.Begin = func(check string) { progress.Tell("checking %s", check) }
+			found = append(found, doctor.Examine(cmd.Context(), subject)...)
+			progress.Done()
+			return PrintFindings(s, cmd, found)
 		},
 	}
 	if of.flag != "" {
@@ -139,7 +143,10 @@ tenants.`,
 				return err
 			}
 			defer client.Close()
+			progress := s.Progress(cmd.ErrOrStderr())
+			progress.Tell("connecting to %s, until each mux has had an answered connection", endpoint)
 			found, err := doctor.Path(cmd.Context(), client, endpoint, from)
+			progress.Done()
 			if err != nil {
 				return err
 			}

@@ -3,8 +3,10 @@ package session
 import (
 	"cmp"
 	"context"
+	"io"
 	"os"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -24,6 +26,9 @@ type Session struct {
 	color    output.Color
 	managers string // URLs; empty: those of the configuration
 	config   string // file; empty: the one of the environment, or of the user
+
+	errOut     io.Writer   // of the command
+	progresses atomic.Bool // a Progress has the terminal's line
 }
 
 // New returns a session that writes tables and takes the time from now; nil: time.Now.
@@ -31,7 +36,7 @@ func New(now func() time.Time) *Session {
 	if now == nil {
 		now = time.Now
 	}
-	return &Session{Output: output.FormatTable, Now: now, color: output.ColorAuto}
+	return &Session{Output: output.FormatTable, Now: now, color: output.ColorAuto, errOut: io.Discard}
 }
 
 // AddFlags adds the flags of all commands to the root command.
@@ -47,8 +52,10 @@ func (s *Session) AddFlags(root *cobra.Command) {
 // painted are the commands, by their names below the root, that show states.
 var painted = []string{"get", "status", "describe", "doctor", "snat", "placement"}
 
-// Paint has a command that shows states colour them where that is wanted. Others get standard output as it is.
-func (s *Session) Paint(cmd *cobra.Command) {
+// Begin has a command that shows states colour them where that is wanted, and calls that take long tell so where it tells
+// errors. Other commands get standard output as it is.
+func (s *Session) Begin(cmd *cobra.Command) {
+	s.errOut = cmd.ErrOrStderr()
 	top := cmd
 	for top.HasParent() && top.Parent().HasParent() {
 		top = top.Parent()
@@ -71,6 +78,7 @@ func (s *Session) Connect() (*rpc.Client, error) {
 func (s *Session) Access() (rpc.Access, error) {
 	access, err := rpc.ReadConfig(s.config)
 	access.Managers = cmp.Or(s.managers, os.Getenv(rpc.ManagerVariable), access.Managers, rpc.DefaultManager)
+	access.Around = s.waits(access.Managers)
 	return access, err
 }
 
