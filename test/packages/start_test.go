@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -24,6 +25,7 @@ type machines struct {
 	pids   map[string]int // of the first processes
 	client *netns.NS
 	token  map[string]string // what weir token create told last
+	line   []string          // the line to join by that it printed, as words has it
 }
 
 const walk = "docs/start/three-servers.md"
@@ -131,6 +133,13 @@ func (m *machines) play(t *testing.T, machine, commands string) {
 		if strings.HasPrefix(command, "weir token create") {
 			told := regexp.MustCompile(`(?m)^(token|ca-hash)\s+(\S+)$`).FindAllStringSubmatch(printed, -1)
 			m.token = map[string]string{"TOKEN": told[0][2], "HASH": told[1][2]}
+			m.line = words(regexp.MustCompile(`(?m)^.*printf %s .*$`).FindString(printed))
+		}
+		if strings.Contains(command, "weir join") && !slices.Equal(words(command), m.line) {
+			t.Errorf("the page has the line %q, and weir token create printed %q", words(command), m.line)
+		}
+		if strings.HasPrefix(command, "systemctl enable --now weir-manager") {
+			r.soon("journalctl --unit weir-manager | grep 'file=/var/lib/weir/admin.yaml'") // it says where the first user is
 		}
 		if strings.HasPrefix(command, "ip ") && strings.Contains(command, "route show") {
 			r.soon(strings.TrimSpace(command) + " | grep via")
@@ -138,13 +147,22 @@ func (m *machines) play(t *testing.T, machine, commands string) {
 	}
 }
 
-// split makes single commands of lines, so that each must succeed: a here-document belongs to its command.
+// words are those of a command, which may go on in a next line; root needs no sudo.
+func words(command string) []string {
+	return slices.DeleteFunc(strings.Fields(command), func(word string) bool { return word == `\` || word == "sudo" })
+}
+
+// split makes single commands of lines, so that each must succeed: a here-document and lines that go on belong to theirs.
 func split(block string) (commands []string) {
 	here := false
 	for line := range strings.Lines(block) {
 		if here {
 			commands[len(commands)-1] += line
 			here = line != "END\n"
+			continue
+		}
+		if len(commands) > 0 && strings.HasSuffix(commands[len(commands)-1], "\\\n") {
+			commands[len(commands)-1] += line
 			continue
 		}
 		commands = append(commands, line)
