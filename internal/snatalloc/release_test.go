@@ -56,15 +56,15 @@ func (r releasedRange) isFree(t *testing.T, key model.SNATKey) bool {
 	// The clock of the leader that took it back was days behind: what it wrote does not count for the quarantine.
 	s.Ports.Set(key, snatport.Allocation{Host: "host1", Quarantined: []snatport.Quarantined{{Since: now.Add(-48 * time.Hour), Ranges: []model.Range{7}}}})
 	s.PortsWritten.Set(key, r.written)
-	var seen quarantines
+	q := newQuarantines(a)
 	if r.quarantined >= 0 {
-		seen = seen.observe(s, now.Add(-r.quarantined))
+		q.observe(s, now.Add(-r.quarantined))
 	}
-	h, free := a.expired(s, seen)[key]
-	if free && !h.Empty() {
+	change := q.free(s, q.expired(s, now), now)
+	if h, left := change.Ports[key]; left && !h.Empty() {
 		t.Errorf("%+v: what is left is %+v", r, h)
 	}
-	return free
+	return len(change.Ports)+len(change.DeletePorts) > 0
 }
 
 // A range that was released is free when its quarantine is over, every healthy mux knows that its workload has it no
@@ -112,13 +112,13 @@ func TestQuarantinesAreCountedByTheLeader(t *testing.T) {
 		quarantined := snatport.Quarantined{Since: now.Add(ahead), Ranges: []model.Range{7}}
 		s := &store.State{}
 		s.Ports.Set(firstSNATClient, snatport.Allocation{Host: "host1", Quarantined: []snatport.Quarantined{quarantined}})
-		var seen quarantines
-		if seen.longer(firstSNATClient, quarantined, 0, now) {
+		q := newQuarantines(nil)
+		if q.longer(firstSNATClient, quarantined, 0, now) {
 			t.Error("something is in quarantine that was never seen")
 		}
 		for after := time.Duration(0); after <= bound+time.Minute; after += 5 * time.Second {
-			seen = seen.observe(s, now.Add(after))
-			if over := seen.longer(firstSNATClient, quarantined, bound, now.Add(after)); over != (after >= bound) {
+			q.observe(s, now.Add(after))
+			if over := q.longer(firstSNATClient, quarantined, bound, now.Add(after)); over != (after >= bound) {
 				t.Errorf("the leader before was %s ahead: after %s its rest is over: %t", ahead, after, over)
 			}
 		}

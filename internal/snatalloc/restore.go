@@ -147,13 +147,7 @@ func (a restore) restorePorts(ctx context.Context, s *store.State) error {
 
 // snatAddresses are the addresses of VIPs with port allocations, in the store or reported by hosts.
 func (a restore) snatAddresses(s *store.State, told map[model.SNATKey][]snatport.Reported) map[netip.Addr]bool {
-	addresses := map[netip.Addr]bool{}
-	for key := range s.Ports.Keys() {
-		addresses[key.VIP] = true
-	}
-	for key := range s.Ports.Clients() {
-		addresses[key.VIP] = true
-	}
+	addresses := snatVIPs(s)
 	for key := range told {
 		if _, there := s.VIPAt(key.VIP); there {
 			addresses[key.VIP] = true
