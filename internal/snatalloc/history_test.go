@@ -300,14 +300,16 @@ func (h *auditHistory) actions() map[string]func(*rapid.T) {
 		},
 		"delete an allocation": func(t *rapid.T) { h.write(t, store.Change{DeletePorts: []model.SNATKey{drawKey(t)}}) },
 		"grant": func(t *rapid.T) {
-			clients := slices.Collect(h.Store.State().Ports.Clients())
-			if len(clients) == 0 {
-				return
-			}
-			key := rapid.SampledFrom(clients).Draw(t, "client")
+			n, first := rapid.IntRange(1, 3).Draw(t, "n"), rapid.IntRange(0, 9).Draw(t, "first")
 			h.writeAs(t, func(s *store.State) store.Change {
-				next, _ := s.AllocatePorts(key, rapid.IntRange(1, 3).Draw(t, "n"), 0)
-				return store.Change{Ports: map[model.SNATKey]snatport.Allocation{key: next}}
+				change, next := store.Change{Ports: map[model.SNATKey]snatport.Allocation{}}, s.Clone()
+				for key := range s.Ports.Clients() {
+					if first--; first < 0 && (!key.IsBlock() || desired.HasPortBlock(s.State, key)) {
+						change.Ports[key], _ = next.AllocatePorts(key, n, 0)
+						next.Ports.Set(key, change.Ports[key])
+					}
+				}
+				return change
 			})
 		},
 		"release": func(t *rapid.T) {
@@ -321,7 +323,9 @@ func (h *auditHistory) actions() map[string]func(*rapid.T) {
 		},
 		"write a host": func(t *rapid.T) {
 			name := rapid.SampledFrom(historyHosts).Draw(t, "host")
-			h.write(t, store.Change{Nodes: []model.Node{{Name: name, Role: model.RoleHost, PortBlocks: rapid.Bool().Draw(t, "blocks")}}})
+			h.writeAs(t, func(s *store.State) store.Change {
+				return store.Change{Nodes: []model.Node{{Name: name, Role: model.RoleHost, PortBlocks: !s.Nodes.At(name).PortBlocks}}}
+			})
 		},
 		"delete a host": func(t *rapid.T) {
 			h.write(t, store.Change{DeleteNodes: []string{rapid.SampledFrom(historyHosts).Draw(t, "host")}})
