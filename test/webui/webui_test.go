@@ -184,11 +184,11 @@ func token(t *testing.T, admin *rpc.Client, name, tenant, role string) string {
 // sent is how many packets a second the mux forwards to red's VIP.
 const sent = 1234
 
-// fill gives the cluster two muxes and a host, whose texts are markup, and VIPs of two tenants.
+// fill gives the cluster two muxes, a host and a switch, whose texts are markup, and VIPs and networks of tenants.
 func fill(t *testing.T, c *cluster, url string) {
 	t.Helper()
 	admin := c.admin
-	if _, err := admin.ApplyTenants(t.Context(), &weirv1.ApplyTenantsRequest{Tenants: []*weirv1.Tenant{{Name: "red"}, {Name: "blue"}}}); err != nil {
+	if _, err := admin.ApplyTenants(t.Context(), &weirv1.ApplyTenantsRequest{Tenants: []*weirv1.Tenant{{Name: "red"}, {Name: "blue"}, {Name: "green"}}}); err != nil {
 		t.Fatal(err)
 	}
 	mux, _ := joinMux(t, admin, url, "mux1", "10.1.1.2", markup)
@@ -199,19 +199,26 @@ func fill(t *testing.T, c *cluster, url string) {
 	if err != nil || !rules.Receive() {
 		t.Fatalf("the stream of a host: %v", err)
 	}
-	apply := &weirv1.ApplyVIPsRequest{Vips: []*weirv1.VIP{{
+	go func() { // it ends with the test
+		for rules.Receive() {
+			listConnections(t.Context(), host, rules.Msg().GetTasks())
+		}
+	}()
+	joinSwitch(t, admin, url)
+	apply := &weirv1.ApplyVIPsRequest{Overlays: overlay, Networks: networks(), Vips: []*weirv1.VIP{{
 		Name: "red-out", Tenant: "red", Address: "203.0.113.11", Snat: &weirv1.SNAT{Workloads: []*weirv1.SNATWorkload{{Host: "host1", Address: "10.3.1.30"}}},
 	}}}
 	for tenant, address := range map[string]string{"red": "203.0.113.10", "blue": "203.0.113.20"} {
 		apply.Vips = append(apply.Vips, &weirv1.VIP{
-			Name: tenant + "-shop", Tenant: tenant, Address: address, Labels: map[string]string{"team": tenant},
+			Name: tenant + "-shop", Tenant: tenant, Address: address, Labels: map[string]string{"team": tenant, "note": markup},
 			Endpoints: []*weirv1.Endpoint{{
 				Port: 80, Backends: []*weirv1.Backend{{Host: "host1", Address: "10.3.1." + address[len(address)-2:]}},
 				HealthCheck: &weirv1.HealthCheck{Check: &weirv1.HealthCheck_Tcp{Tcp: &weirv1.TCPCheck{}}},
 			}},
 		})
 	}
-	apply.Vips = append(apply.Vips, many("red-many", "203.0.113.30"), many("red-many-6", "2001:db8:113::30"))
+	apply.Vips = append(apply.Vips, many("red-many", "203.0.113.30"), many("red-many-6", "2001:db8:113::30"), checked(), placed())
+	apply.Vips = append(apply.Vips, attached()...)
 	apply.Vips[1].Limits = &weirv1.Limits{Packets: 5000}
 	applied, err := admin.ApplyVIPs(t.Context(), apply)
 	if err != nil {
@@ -253,14 +260,14 @@ func many(name, address string) *weirv1.VIP {
 func reportHost(t *testing.T, host *rpc.Client, vips []*weirv1.VIP, generation uint64) {
 	t.Helper()
 	report := &weirv1.ReportHostRequest{Name: "host1", Generation: generation, Status: &weirv1.HostStatus{
-		Uplink: "eth0", Warnings: []string{markup},
+		Uplink: "eth0", Warnings: []string{markup}, Networks: bypassed(), SteeringRefused: []*weirv1.SteeringRefusal{{Vip: "203.0.113.41", Reason: markup}},
 		Snat: []*weirv1.SNATUse{{
 			Vip: "203.0.113.11", Address: "10.3.1.30", Ranges: 1, PortsInUse: 3, Flows: 7,
 			Destinations: []*weirv1.SNATDestination{{Address: "198.51.100.7", Port: 443, Protocol: "TCP", Flows: 7}},
 		}},
 	}}
 	for _, vip := range vips {
-		if len(vip.GetEndpoints()) == 0 || vip.GetEndpoints()[0].GetHealthCheck() == nil {
+		if len(vip.GetEndpoints()) == 0 || vip.GetEndpoints()[0].GetHealthCheck().GetTcp() == nil {
 			continue
 		}
 		report.Health = append(report.Health, &weirv1.BackendHealth{

@@ -1,4 +1,5 @@
-import { expect, test, type Page } from "@playwright/test";
+import { execFileSync } from "node:child_process";
+import { expect, test, type Locator, type Page } from "@playwright/test";
 
 const admin = process.env.WEIR_ADMIN ?? "";
 const viewer = process.env.WEIR_VIEWER ?? "";
@@ -103,4 +104,108 @@ test("who may only look is shown no edit", async ({ page }) => {
   await expect(page.getByRole("button", { name: /Drain|Set|Limit/ })).toHaveCount(0);
   await open(page, "#/nodes", "Nodes");
   await expect(page.getByRole("button", { name: /join/ })).toHaveCount(0);
+});
+
+/** Runs a command that the page shows: its words are those that a shell makes of it. */
+async function run(command: string): Promise<string> {
+  const words = execFileSync("sh", ["-c", `weir() { printf '%s\\0' "$@"; }\n${command}`], { encoding: "utf8" }).split("\0").slice(0, -1);
+  const args = [...words, "--manager", process.env.WEIR_URL ?? ""].map((word) => ["arg", word]);
+  return (await fetch(`${process.env.WEIR_CONTROL}/weir?${new URLSearchParams(args)}`)).text();
+}
+
+/** What was written of a VIP. */
+async function written(page: Page, name: string) {
+  const vip = await page.evaluate(async (of) => {
+    const answer = await fetch("/weir.v1.WeirService/GetVIP", {
+      method: "POST", headers: { "Content-Type": "application/json", "Connect-Protocol-Version": "1" }, body: JSON.stringify({ name: of }),
+    });
+    return (await answer.json()).vip;
+  }, name);
+  for (const told of ["status", "createTime", "updateTime", "updatedBy", "resourceVersion"]) delete vip[told];
+  for (const e of vip.endpoints) for (const b of e.backends ?? []) delete b.status;
+  return vip;
+}
+
+test("the command of a dialog does what the dialog does", async ({ page }) => {
+  await signIn(page, admin);
+  await open(page, "#/vips/blue-shop", "blue-shop");
+  const dialog = page.getByRole("dialog");
+  const row = page.getByRole("row", { name: /^10\.3\.1\.20:80/ });
+  const before = await written(page, "blue-shop");
+  await row.getByRole("button", { name: /^Drain/ }).click();
+  const command = await dialog.locator("pre").innerText();
+  await dialog.getByRole("button", { name: "Do it" }).click();
+  await expect(row).toContainText("draining");
+  const done = await written(page, "blue-shop");
+  expect(done).not.toEqual(before);
+  expect(await run(command), "a command of what was shown before").toContain("version");
+  await row.getByRole("button", { name: /^Undrain/ }).click();
+  await dialog.getByRole("button", { name: "Do it" }).click();
+  await expect(row.getByRole("button", { name: /^Drain/ })).toBeVisible();
+
+  await row.getByRole("button", { name: /^Drain/ }).click();
+  const again = await dialog.locator("pre").innerText();
+  await dialog.getByRole("button", { name: "Cancel" }).click();
+  await run(again);
+  expect(await written(page, "blue-shop")).toEqual(done);
+  await expect(row).toContainText("draining");
+  await row.getByRole("button", { name: /^Undrain/ }).click();
+  await dialog.getByRole("button", { name: "Do it" }).click();
+  await expect(row.getByRole("button", { name: /^Drain/ })).toBeVisible();
+});
+
+test("the overload steps of a VIP are ended: its policy is taken away", async ({ page }) => {
+  expect(await run(`weir patch blue-shop --patch '{"overload": {"steps": [{"action": "limit", "limits": {"packets": "1000"}}]}}'`)).toContain("blue-shop");
+  await signIn(page, admin);
+  await open(page, "#/vips/blue-shop", "blue-shop");
+  const dialog = page.getByRole("dialog");
+  const policy = page.locator("dt", { hasText: "When overloaded" });
+  await expect(policy).toBeVisible();
+  await page.getByRole("button", { name: "End the overload steps" }).click();
+  await expect(dialog.getByRole("heading")).toHaveText("End the overload steps of blue-shop: take its policy away");
+  await expect(dialog.locator("pre")).toContainText(`--patch '{"overload":null}'`);
+  await expect(dialog).toContainText("The VIP changes; no table of buckets does.");
+  expect((await written(page, "blue-shop")).overload.steps.length, "a dry run writes nothing").toBe(1);
+  await dialog.getByRole("button", { name: "Do it" }).click();
+  await expect(policy).toBeHidden();
+  await expect(page.getByRole("button", { name: "End the overload steps" })).toHaveCount(0);
+  expect((await written(page, "blue-shop")).overload).toBe(undefined);
+});
+
+test("the keyboard alone suffices to edit: a drain is cancelled, a weight is set", async ({ page }) => {
+  await signIn(page, admin);
+  await open(page, "#/vips/blue-shop", "blue-shop");
+  const row = page.getByRole("row", { name: /^10\.3\.1\.20:80/ });
+  const [drain, weight] = [row.getByRole("button", { name: /^Drain/ }), row.getByLabel(/^Weight of/)];
+  const dialog = page.getByRole("dialog");
+  const focused = (at: Locator) => at.evaluate((element) => element === document.activeElement);
+  const reach = async (at: Locator) => {
+    for (let i = 0; i < 60; i++) {
+      await page.keyboard.press("Tab");
+      if (await focused(at)) return;
+    }
+    throw new Error(`Tab does not come to ${at}`);
+  };
+  await expect(drain).toBeVisible();
+  await reach(drain);
+  await page.keyboard.press("Enter");
+  await expect(dialog.getByText(/buckets move|no table of buckets/)).toBeVisible();
+  await reach(dialog.getByRole("button", { name: "Cancel" }));
+  await page.keyboard.press("Enter");
+  await expect(dialog).toBeHidden();
+  await expect(drain, "the focus is where it was").toBeFocused();
+  await page.keyboard.press("Enter");
+  await expect(dialog).toBeVisible();
+  await page.keyboard.press("Escape");
+  await expect(dialog).toBeHidden();
+
+  await reach(weight);
+  await page.keyboard.type("9");
+  await page.keyboard.press("Enter");
+  await expect(dialog.getByRole("heading")).toContainText("weight 9");
+  await expect(dialog.getByText(/buckets move|no table of buckets/)).toBeVisible();
+  await reach(dialog.getByRole("button", { name: "Do it" }));
+  await page.keyboard.press("Enter");
+  await expect(dialog).toBeHidden();
+  await expect(row.getByRole("cell", { name: "9", exact: true })).toBeVisible();
 });

@@ -4,7 +4,7 @@
 import type {
   ApplyVIPsRequestJson, ApplyVIPsResponseJson, PatchVIPRequestJson, PatchVIPResponseJson,
   ExplainPacketResponseJson, ExplainPathRequestJson, ExplainPathResponseJson, ExplainRequestJson, ExplainResponseJson, GetSNATResponseJson, GetVIPResponseJson, ListEventsRequestJson,
-  ListFabricsResponseJson, ListVIPsRequestJson, ListVIPsResponseJson, ListVirtualNetworksResponseJson,
+  ListConnectionsRequestJson, ListConnectionsResponseJson, ListFabricsResponseJson, ListVIPsRequestJson, ListVIPsResponseJson, ListVirtualNetworksResponseJson,
   WatchEventsRequestJson, WatchEventsResponseJson, WatchNodesRequestJson, WatchNodesResponseJson, WatchRatesRequestJson, WatchRatesResponseJson,
   WatchStatusResponseJson, ListEventsResponseJson, GetNodeResponseJson, ListNodesRequestJson, ListNodesResponseJson,
   CaptureRequestJson, CaptureResponseJson, ObserveRequestJson, ObserveResponseJson,
@@ -32,6 +32,7 @@ type Calls = {
   "WeirService/GetSNAT": [{ name: string }, GetSNATResponseJson];
   "WeirService/ListEvents": [ListEventsRequestJson, ListEventsResponseJson];
   "WeirService/ListVirtualNetworks": [Paged, ListVirtualNetworksResponseJson];
+  "WeirService/ListConnections": [ListConnectionsRequestJson, ListConnectionsResponseJson];
   "WeirService/ListFabrics": [None, ListFabricsResponseJson];
   "WeirService/Explain": [ExplainRequestJson, ExplainResponseJson];
   "WeirService/ExplainPacket": [{ mux: string; frame: string }, ExplainPacketResponseJson];
@@ -63,8 +64,8 @@ const callTime = 10_000; // ms that an answer may take
 const silence = 75_000; // ms without a message, after which a stream is lost: a bookmark comes every 30 s
 
 /** As fetch, but a manager that does not answer in time fails it, with words. */
-async function ask(path: string, init: RequestInit, signal?: AbortSignal): Promise<Response> {
-  const late = AbortSignal.timeout(callTime);
+async function ask(path: string, init: RequestInit, signal?: AbortSignal, time = callTime): Promise<Response> {
+  const late = AbortSignal.timeout(time);
   try {
     return await fetch(path, { ...init, signal: signal ? AbortSignal.any([signal, late]) : late });
   } catch (err) {
@@ -78,11 +79,11 @@ async function failure(response: Response): Promise<ApiError> {
   return new ApiError(body.code ?? (response.status === 401 ? "unauthenticated" : "unavailable"), body.message ?? `the manager answered ${response.status}`);
 }
 
-/** Makes a call. */
-export async function call<M extends keyof Calls>(method: M, request: Calls[M][0], signal?: AbortSignal): Promise<Calls[M][1]> {
+/** Makes a call, that may take so many milliseconds. */
+export async function call<M extends keyof Calls>(method: M, request: Calls[M][0], signal?: AbortSignal, time?: number): Promise<Calls[M][1]> {
   const response = await ask(`/weir.v1.${method}`, {
     method: "POST", headers: { ...headers, "Content-Type": "application/json" }, body: JSON.stringify(request),
-  }, signal);
+  }, signal, time);
   if (!response.ok) throw await failure(response);
   try {
     return (await response.json()) as Calls[M][1];

@@ -29,3 +29,12 @@ export const addrPort = (address = "", n: number | undefined) => (n ? (address.i
 
 /** A word of a command for a shell: whoever copies it runs nothing that a link to the page, or a name, holds. */
 export const quoted = (text: string) => (/^[\w./:=,@%+-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`);
+
+/** The mean round trip to clients, of handshakes that hosts have measured; empty: there are none. */
+export function roundTrip(of: { handshakes?: string[]; handshakeTime?: string }): string {
+  const n = (of.handshakes ?? []).reduce((all, one) => all + Number(one), 0);
+  if (!n) return "";
+  const ms = (Number((of.handshakeTime ?? "0s").slice(0, -1)) * 1000) / n;
+  const [value, unit] = ms >= 1000 ? [ms / 1000, "s"] : ms >= 1 ? [ms, "ms"] : [ms * 1000, "µs"];
+  return `${value.toFixed(value < 10 ? 1 : 0)} ${unit}`;
+}

@@ -1,6 +1,6 @@
 // The words and kinds of states, of what the API says.
 
-import type { ConditionJson, NodeJson } from "../gen/v1/resource_pb";
+import type { ConditionJson, HealthCheckJson, NodeJson } from "../gen/v1/resource_pb";
 import type { Kind } from "./State.svelte";
 
 export type Told = { kind: Kind; word: string };
@@ -46,3 +46,14 @@ export function healthState(health: string | undefined, weight: number | undefin
 
 export const peerState = (state = "", bfd = ""): Told =>
   state !== "established" ? { kind: "bad", word: `BGP ${state || "unknown"}` } : bfd === "down" ? { kind: "warn", word: "BGP up, BFD down" } : { kind: "ok", word: "BGP up" };
+
+/** How backends are checked: "HTTPS check /healthz on port 8443". */
+export function checkText(c: HealthCheckJson): string {
+  const how = c.http ? `HTTP check ${c.http.path || "/"}`
+    : c.https ? `HTTPS check ${c.https.path || "/"}`
+    : c.grpc ? `gRPC check ${c.grpc.service ?? ""}`.trim()
+    : c.udp ? "UDP check"
+    : c.tcp ? "TCP check"
+    : "health check"; // of a type that this page does not know
+  return c.port ? `${how} on port ${c.port}` : how;
+}
