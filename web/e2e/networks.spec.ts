@@ -23,7 +23,12 @@ async function nothingRan(page: Page) {
   expect(await page.evaluate(() => [(window as never as { ran?: number }).ran, document.querySelectorAll("main img, main script, dialog img").length])).toEqual([undefined, 0]);
 }
 
-const cells = (within: Locator, row: RegExp) => within.getByRole("row", { name: row }).getByRole("cell").allInnerTexts();
+/** The texts of a row, once it is there. */
+async function cells(within: Locator, name: RegExp): Promise<string[]> {
+  const row = within.getByRole("row", { name });
+  await expect(row).toBeVisible();
+  return row.getByRole("cell").allInnerTexts();
+}
 
 test("networks show their VIPs, and connections that bypass the muxes", async ({ page }) => {
   await signIn(page, admin);
