@@ -167,7 +167,7 @@ fmt: ## Format Go, C and protobuf
 ui: ## Build the web page into internal/webui/dist, which is committed (Node 20 or later)
 	@scripts/ui.sh build
 
-ui-test: ## Open the web page in a browser (Node 20 or later, chromium)
+ui-test: build ## Open the web page in a browser, of managers and of a lab (Node 20 or later, chromium); writes out/ui/lab.jsonl
 	@scripts/ui.sh test
 
 ansible-test: ## Play the Ansible collection on machines under systemd (PyPI)

@@ -1,8 +1,10 @@
 package webui
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -37,30 +39,53 @@ func TestInBrowser(t *testing.T) {
 	c := startCluster(t, 3)
 	// Nodes and the browser are at a manager that does not lead, which goes on when the leader is lost.
 	fill(t, c, c.urls[1])
-	file := filepath.Join(t.TempDir(), "browser.json")
-	cmd := exec.CommandContext(t.Context(), "node_modules/.bin/playwright", "test", "--output", filepath.Join(t.TempDir(), "results"))
-	cmd.Dir = "../../web"
-	cmd.Env = append(os.Environ(), "WEIR_URL="+c.urls[1], "WEIR_ADMIN="+token(t, c.admin, "ann", "*", "admin"), "WEIR_VIEWER="+token(t, c.admin, "vic", "red", "viewer"),
-		"WEIR_CONFIG="+c.config, "WEIR_CONTROL="+c.serveControl(t), "PLAYWRIGHT_JSON_OUTPUT_NAME="+file)
-	out, err := cmd.CombinedOutput()
-	if t.Log(string(out)); err != nil {
+	browse(t, (*exec.Cmd).Start, []string{
+		"WEIR_URL=" + c.urls[1], "WEIR_ADMIN=" + token(t, c.admin, "ann", "*", "admin"), "WEIR_VIEWER=" + token(t, c.admin, "vic", "red", "viewer"),
+		"WEIR_CONTROL=" + c.control.serve(t, listen(t)),
+	})
+}
+
+// browse runs tests of web/e2e, those that are named or all, and returns what they wrote.
+func browse(t *testing.T, start func(*exec.Cmd) error, env []string, tests ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "node_modules/.bin/playwright", append([]string{"test", "--output", filepath.Join(t.TempDir(), "results")}, tests...)...)
+	cmd.Dir, cmd.Env = "../../web", append(os.Environ(), env...)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := start(cmd)
+	if err == nil {
+		err = cmd.Wait()
+	}
+	if t.Log(out.String()); err != nil {
 		t.Fatal(err)
 	}
+	return out.String()
 }
 
 // cluster is managers with TLS, and what the tests do to it.
 type cluster struct {
+	control
+
 	admin  *rpc.Client // of all of them
 	config string
 	urls   []string
 	stops  []func()
-	dos    map[string]func() error // by path of the control
 }
 
 // startCluster founds a cluster, whose first manager leads.
 func startCluster(t *testing.T, n int) *cluster {
 	t.Helper()
-	c := &cluster{dos: map[string]func() error{}}
+	c := &cluster{control: control{}}
+	c.control["/weir"] = func(w io.Writer, r *http.Request) error { // as the first admin
+		root := ctl.Command(ctl.Config{})
+		root.SetArgs(append(r.URL.Query()["arg"], "--config", c.config))
+		root.SetOut(w)
+		root.SetErr(w)
+		if err := root.ExecuteContext(r.Context()); err != nil {
+			fmt.Fprintln(w, err)
+		}
+		return nil
+	}
 	for i := range n {
 		cfg := manager.Config{
 			Name: fmt.Sprint("m", i+1), DataDir: t.TempDir(), Listen: "127.0.0.1:0", PeerListen: freeAddress(t), Version: "test", Log: slog.New(slog.DiscardHandler),
@@ -86,7 +111,7 @@ func startCluster(t *testing.T, n int) *cluster {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.admin.Close)
-	c.dos["/lose-leader"] = func() error {
+	c.control["/lose-leader"] = func(io.Writer, *http.Request) error {
 		c.stops[0]()
 		for {
 			_, err := c.admin.ApplyVIPs(t.Context(), &weirv1.ApplyVIPsRequest{Vips: []*weirv1.VIP{{
@@ -135,37 +160,37 @@ func (c *cluster) start(t *testing.T, cfg manager.Config) {
 // freeAddress is one at which nothing listens.
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := listen(t)
 	defer listener.Close()
 	return listener.Addr().String()
 }
 
-// serveControl lets the browser's tests do things to the cluster.
-func (c *cluster) serveControl(t *testing.T) string {
+func listen(t *testing.T) net.Listener {
 	t.Helper()
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/weir" { // the command line, as the first admin
-			root := ctl.Command(ctl.Config{})
-			root.SetArgs(append(r.URL.Query()["arg"], "--config", c.config))
-			root.SetOut(w)
-			root.SetErr(w)
-			if err := root.ExecuteContext(r.Context()); err != nil {
-				fmt.Fprintln(w, err)
-			}
-			return
-		}
-		do := c.dos[r.URL.Path]
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return listener
+}
+
+// control is what the browser's tests can have done, by path: the answer is what is written.
+type control map[string]func(w io.Writer, r *http.Request) error
+
+// serve serves it, and returns its URL.
+func (c control) serve(t *testing.T, listener net.Listener) string {
+	t.Helper()
+	server := &httptest.Server{Listener: listener, Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		do := c[r.URL.Path]
 		if do == nil {
 			http.NotFound(w, r)
 			return
 		}
-		if err := do(); err != nil {
+		if err := do(w, r); err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 		}
-	}))
+	})}}
+	server.Start()
 	t.Cleanup(server.Close)
 	return server.URL
 }
@@ -181,7 +206,7 @@ func token(t *testing.T, admin *rpc.Client, name, tenant, role string) string {
 	return made.GetToken()
 }
 
-// sent is how many packets a second the mux forwards to red's VIP.
+// sent is how many packets a second go to a VIP: in a cluster the mux tells so of red's, in a lab a client sends them.
 const sent = 1234
 
 // fill gives the cluster two muxes, a host and a switch, whose texts are markup, and VIPs and networks of tenants.
@@ -193,7 +218,7 @@ func fill(t *testing.T, c *cluster, url string) {
 	}
 	mux, _ := joinMux(t, admin, url, "mux1", "10.1.1.2", markup)
 	_, killed := joinMux(t, admin, url, "mux2", "10.1.1.3", "test")
-	c.dos["/kill-mux2"] = func() error { killed(); return nil }
+	c.control["/kill-mux2"] = func(io.Writer, *http.Request) error { killed(); return nil }
 	host := join(t, admin, url, "agent", trust.Host, "host1")
 	rules, err := host.SyncHost(t.Context(), &weirv1.SyncHostRequest{Name: "host1", Addresses: []string{"10.2.1.1"}, Version: "test", Multipath: true})
 	if err != nil || !rules.Receive() {

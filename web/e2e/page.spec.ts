@@ -1,39 +1,19 @@
 import { execFileSync } from "node:child_process";
-import { expect, test, type Page } from "@playwright/test";
+import { expect, test } from "@playwright/test";
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
+import { anyFlow, chance, everyPage, explained, goesOnWithoutLeader, open, problems, samples, seesKilledMux, shownPackets, signIn } from "./page";
 
 const admin = process.env.WEIR_ADMIN ?? "";
 const viewer = process.env.WEIR_VIEWER ?? "";
-const control = process.env.WEIR_CONTROL ?? "";
 const sent = 1234; // packets a second to red-shop: test/webui sends them
 const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
-const pages = [
-  ["#/overview", "Overview"], ["#/topology", "Topology"], ["#/topology?vip=red-shop", "Topology"], ["#/vips", "VIPs"], ["#/vips/red-shop", "red-shop"],
-  ["#/nodes", "Nodes"], ["#/nodes/mux1", "mux1"], ["#/nodes/host1", "host1"],
-  ["#/explain?protocol=TCP&from=192.0.2.1&fromPort=4000&to=203.0.113.10&toPort=80", "Explain"],
-  ["#/observe", "Observe"], ["#/egress", "Egress"], ["#/egress/red-out", "red-out"], ["#/floods", "Floods"], ["#/placement", "Placement"], ["#/networks", "Networks"], ["#/events", "Events"], ["#/access", "Access"],
-] as const;
-
-async function signIn(page: Page, token: string) {
-  await page.goto("/ui/");
-  await page.getByLabel("Your token").fill(token);
-  await page.getByRole("button", { name: "Sign in" }).click();
-  await expect(page.getByRole("heading", { level: 1, name: "Overview" })).toBeVisible();
-}
-
-async function open(page: Page, hash: string, title: string) {
-  await page.goto(`/ui/${hash}`);
-  await expect(page.getByRole("heading", { level: 1, name: title })).toBeVisible();
-}
+const pages = everyPage({ vip: "red-shop", address: "203.0.113.10", egress: "red-out", mux: "mux1", host: "host1" });
 
 test("every page is there, loads nothing from elsewhere, and has no fault of accessibility in either theme", async ({ page, baseURL }) => {
-  const problems: string[] = [];
-  page.on("console", (message) => message.type() === "error" && !message.text().includes("401") && problems.push(message.text()));
-  page.on("pageerror", (err) => problems.push(String(err)));
-  page.on("request", (request) => request.url().startsWith(baseURL ?? "-") || request.url().startsWith("data:") || problems.push(`asks for ${request.url()}`));
+  const found = problems(page, baseURL);
   await signIn(page, admin);
   for (const [hash, title] of pages) {
     await open(page, hash, title);
@@ -41,14 +21,14 @@ test("every page is there, loads nothing from elsewhere, and has no fault of acc
     for (const scheme of ["light", "dark"] as const) {
       await page.emulateMedia({ colorScheme: scheme });
       await page.evaluate(axe); // the debugger's, which the policy does not hold
-      const found = await page.evaluate(async () => {
+      const faults = await page.evaluate(async () => {
         const { violations } = await (window as never as { axe: { run(): Promise<{ violations: { id: string; nodes: { html: string }[] }[] }> } }).axe.run();
         return violations.map((v) => `${v.id}: ${v.nodes.map((n) => n.html).join(" ")}`);
       });
-      expect(found, `${hash}, ${scheme}`).toEqual([]);
+      expect(faults, `${hash}, ${scheme}`).toEqual([]);
     }
   }
-  expect(problems).toEqual([]);
+  expect(found).toEqual([]);
 });
 
 test("markup in texts of nodes is text", async ({ page }) => {
@@ -109,11 +89,7 @@ test("a viewer of one tenant sees nothing of another", async ({ page }) => {
 test("charts open with what has been, and rates are those that were sent", async ({ page }) => {
   await signIn(page, admin);
   await open(page, "#/vips/red-shop", "red-shop");
-  const figure = page.locator("#packets");
-  await expect.poll(async () => {
-    const [, n, unit] = /^([0-9.]+)(k?) packets/.exec(await figure.innerText().catch(() => "")) ?? [];
-    return Math.abs((Number(n) * (unit ? 1000 : 1)) / sent - 1);
-  }, { timeout: 30_000 }).toBeLessThan(0.05);
+  await expect.poll(async () => Math.abs((await shownPackets(page)) / sent - 1), { timeout: 30_000 }).toBeLessThan(0.05);
   // Another page begins with the samples that this one waited for.
   const before = await samples(page);
   const other = await page.context().newPage();
@@ -121,11 +97,6 @@ test("charts open with what has been, and rates are those that were sent", async
   await expect.poll(() => samples(other), { timeout: 20_000 }).toBeGreaterThanOrEqual(before);
   await other.close();
 });
-
-/** How many samples the page's chart has. */
-async function samples(page: Page): Promise<number> {
-  return Number(await page.locator(".chart").getAttribute("data-samples").catch(() => 0));
-}
 
 test("packets are observed, and a capture is a file that tshark reads", async ({ page }) => {
   await signIn(page, admin);
@@ -170,13 +141,7 @@ test("a packet is followed through the programs", async ({ page }) => {
 
 test("a killed mux is seen at once", async ({ page }) => {
   await signIn(page, admin);
-  await open(page, "#/nodes", "Nodes");
-  const row = page.getByRole("row").filter({ has: page.getByRole("link", { name: "mux2", exact: true }) });
-  await expect(row).not.toContainText("disconnected");
-  const began = Date.now();
-  expect((await fetch(`${control}/kill-mux2`)).status).toBe(200);
-  await expect(row).toContainText("disconnected", { timeout: 15_000 });
-  console.log(`a killed mux was seen after ${Date.now() - began} ms`);
+  console.log(`a killed mux was seen after ${await seesKilledMux(page)} ms`);
   await open(page, "#/overview", "Overview");
   await expect(page.locator(".warnings")).toContainText("mux mux2: disconnected");
   await open(page, "#/topology", "Topology");
@@ -186,29 +151,9 @@ test("a killed mux is seen at once", async ({ page }) => {
 test("explain says what the command line does, of any flow", async ({ page }) => {
   test.setTimeout(120_000);
   await signIn(page, admin);
-  const any = (n: number) => Math.floor(Math.random() * n);
+  const any = chance();
   const backends = new Set<string>();
-  for (let i = 0; i < 100; i++) {
-    const six = any(2) === 0;
-    const query = new URLSearchParams({
-      protocol: ["TCP", "UDP"][any(2)], from: six ? `2001:db8:${any(9) + 1}::${any(9) + 1}` : `192.0.2.${any(255)}`, fromPort: String(1 + any(65535)),
-      to: six ? "2001:db8:113::30" : ["203.0.113.30", "203.0.113.10"][any(2)], toPort: ["80", "80", "80", "81"][any(4)],
-    });
-    await page.evaluate((to) => void (location.hash = to), `#/explain?${query}`);
-    const shown = page.locator("code", { hasText: "weir explain" });
-    await expect(shown).toContainText(`:${query.get("fromPort")}`);
-    const args = (await shown.innerText()).split(" ").slice(1).map((word) => ["arg", word.replaceAll("'", "")]);
-    const told = await (await fetch(`${control}/weir?${new URLSearchParams(args)}`)).text();
-    const steps = told.split("\n").map((line) => /^ {2}\d+\. (.*)/.exec(line)?.[1]).filter((step) => step);
-    if (steps.length === 0) {
-      await expect.poll(async () => told.includes(await page.getByRole("alert").innerText().catch(() => "nothing is wrong")), { message: told }).toBe(true);
-      continue;
-    }
-    await expect(page.locator(".steps li")).toHaveText(steps as string[]);
-    const backend = / backend (\S+) on host (\S+) /.exec(told);
-    await expect(page.locator("section[aria-labelledby=answer] dd", { hasText: backend ? `${backend[1]} on ${backend[2]}` : "none: see the steps" })).toBeVisible();
-    backends.add(backend?.[1] ?? "");
-  }
+  for (let i = 0; i < 100; i++) backends.add(await explained(page, anyFlow(any, ["203.0.113.30", "203.0.113.10", "2001:db8:113::30", "2001:db8:113::30"])));
   expect(backends.size, "flows differ").toBeGreaterThan(8);
 });
 
@@ -290,20 +235,6 @@ test("a page of another origin gets nothing and frames nothing", async ({ page, 
 // The last: the cluster has one manager less afterwards.
 test("a lost leader is passed over", async ({ page }) => {
   await signIn(page, admin);
-  await open(page, "#/vips/red-shop", "red-shop");
-  await expect.poll(() => samples(page), { timeout: 30_000 }).toBeGreaterThan(0);
-  await page.evaluate(() => (window as never as { stays: boolean }).stays = true);
-  const before = await page.locator(".chart").getAttribute("data-newest");
-  const list = await page.context().newPage();
-  await open(list, "#/vips", "VIPs");
-  await expect(list.getByRole("link", { name: "red-shop", exact: true })).toBeVisible();
-  const began = Date.now();
-  expect((await fetch(`${control}/lose-leader`)).status).toBe(200);
-  const led = Date.now();
-  await expect(list.getByRole("link", { name: "red-new", exact: true })).toBeVisible({ timeout: 15_000 });
-  const seen = Date.now();
-  await expect(page.locator(".chart")).not.toHaveAttribute("data-newest", before ?? "", { timeout: 30_000 });
-  await expect(page.getByText("what is shown may be old")).toHaveCount(0);
-  console.log(`the next leader took a write after ${led - began} ms, the page had it after ${seen - began} ms`);
-  expect(await page.evaluate(() => (window as never as { stays: boolean }).stays)).toBe(true);
+  const { written, told, listed } = await goesOnWithoutLeader(page, "red-shop", "red-new");
+  console.log(`the next leader took a write after ${written} ms, Events told of it after ${told} ms, the list had it after ${listed} ms`);
 });

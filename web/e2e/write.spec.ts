@@ -1,21 +1,10 @@
 import { execFileSync } from "node:child_process";
 import { expect, test, type Locator, type Page } from "@playwright/test";
+import { open, signIn } from "./page";
 
 const admin = process.env.WEIR_ADMIN ?? "";
 const viewer = process.env.WEIR_VIEWER ?? "";
 test.skip(!admin, "needs a manager");
-
-async function signIn(page: Page, token: string) {
-  await page.goto("/ui/");
-  await page.getByLabel("Your token").fill(token);
-  await page.getByRole("button", { name: "Sign in" }).click();
-  await expect(page.getByRole("heading", { level: 1, name: "Overview" })).toBeVisible();
-}
-
-async function open(page: Page, hash: string, title: string) {
-  await page.goto(`/ui/${hash}`);
-  await expect(page.getByRole("heading", { level: 1, name: title })).toBeVisible();
-}
 
 test("a backend is drained, weighed and put back, each time after its dry run", async ({ page }) => {
   const writes: string[] = [];
