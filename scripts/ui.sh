@@ -23,7 +23,6 @@ build)
 	go test -count=1 ./internal/webui -run TestDistIsOfItsSources -update >/dev/null
 	;;
 test)
-	rm -f out/ui/lab.jsonl
 	WEIR_UI=1 go test -count=1 -timeout 10m ./test/webui
 	cat out/ui/lab.jsonl # what was measured
 	;;

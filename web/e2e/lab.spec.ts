@@ -18,7 +18,7 @@ test("every page is there, without an error", async ({ page, baseURL }) => {
   const found = problems(page, baseURL);
   for (const [hash, title] of everyPage({ vip: "shop", address: "203.0.113.10", egress: "out", mux: "mux1", host: "host1" })) {
     await open(page, hash, title);
-    await expect(page.locator("main .sheet, main .warnings").first()).toBeVisible();
+    await expect(page.locator("main .sheet, main .warnings, main [role=alert]").first()).toBeVisible();
     await expect(page.locator("main [role=alert], main .notice.bad"), hash).toHaveCount(0);
   }
   expect(found).toEqual([]);

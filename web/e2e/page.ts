@@ -126,7 +126,7 @@ export async function goesOnWithoutLeader(page: Page, vip: string, next: string)
   for (const of of [page, events, list]) await stay(of);
   const began = Date.now();
   const after = async (what: Promise<unknown>) => what.then(() => Date.now() - began);
-  const shows = (of: Page) => after(expect(of.getByRole("link", { name: next, exact: true }).first()).toBeVisible({ timeout: 60_000 }));
+  const shows = (of: Page) => after(expect(of.getByRole("link", { name: next, exact: true }).first()).toBeVisible({ timeout: 30_000 }));
   const [written, told, listed] = await Promise.all([after(order("lose-leader")), shows(events), shows(list)]);
   await expect(page.locator(".chart")).not.toHaveAttribute("data-newest", before ?? "", { timeout: 30_000 });
   await expect(page.getByText("what is shown may be old")).toHaveCount(0);
