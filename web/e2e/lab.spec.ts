@@ -43,7 +43,8 @@ test("Explain says what the command line does, and where connections come to", a
   for (let i = 0; i < 100; i++) await explained(page, anyFlow(any, ["203.0.113.10", "203.0.113.11", "203.0.113.99", "2001:db8:113::10", "2001:db8:113::99"]));
   const met = new Set<string>();
   for (let i = 0; i < 20; i++) {
-    const flow: Flow = { protocol: "TCP", ...(i % 2 ? { from: "fd00:0:1::2", to: "2001:db8:113::10" } : { from: "10.0.1.2", to: "203.0.113.10" }), toPort: 80, fromPort: 2000 + 1000 * i + any.below(1000) };
+    const ends = i % 2 ? { from: "fd00:0:1::2", to: "2001:db8:113::10" } : { from: "10.0.1.2", to: "203.0.113.10" }; // from client1
+    const flow: Flow = { protocol: "TCP", ...ends, fromPort: 2000 + 1000 * i + any.below(1000), toPort: 80 }; // each port once
     const backend = await explained(page, flow);
     const { client, server, host } = JSON.parse(await order("connect", [["port", String(flow.fromPort)], ["to", flow.to]]));
     expect(`${client} reached ${server} on ${host}`).toBe(`${addrPort(flow.from, flow.fromPort)} reached ${backend}`);
