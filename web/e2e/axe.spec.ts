@@ -1,23 +1,9 @@
-import { expect, test, type Page } from "@playwright/test";
-import { readFileSync } from "node:fs";
-import { createRequire } from "node:module";
+import { expect, test } from "@playwright/test";
+import { noFault } from "./page";
 
 // What is not a page of its own: page.spec.ts has those.
 const admin = process.env.WEIR_ADMIN ?? "";
 test.skip(!admin, "needs a manager");
-const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
-
-async function noFault(page: Page, what: string) {
-  for (const scheme of ["light", "dark"] as const) {
-    await page.emulateMedia({ colorScheme: scheme });
-    await page.evaluate(axe); // the debugger's, which the policy does not hold
-    const found = await page.evaluate(async () => {
-      const { violations } = await (window as never as { axe: { run(): Promise<{ violations: { id: string; nodes: { html: string }[] }[] }> } }).axe.run();
-      return violations.map((v) => `${v.id}: ${v.nodes.map((n) => n.html).join(" ")}`);
-    });
-    expect(found, `${what}, ${scheme}`).toEqual([]);
-  }
-}
 
 test("signing in, an edit, notices of errors, and what opens in a page have no fault of accessibility in either theme", async ({ page }) => {
   await page.goto("/ui/");

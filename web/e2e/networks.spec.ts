@@ -1,22 +1,11 @@
 import { expect, test, type Locator, type Page } from "@playwright/test";
+import { open, signIn } from "./page";
 
 // What test/webui has of networks and switches: texts of nodes are markup there.
 const admin = process.env.WEIR_ADMIN ?? "";
 const viewer = process.env.WEIR_VIEWER ?? "";
 test.skip(!admin, "needs a manager");
 const markup = "<img src=x onerror=";
-
-async function signIn(page: Page, token: string) {
-  await page.goto("/ui/");
-  await page.getByLabel("Your token").fill(token);
-  await page.getByRole("button", { name: "Sign in" }).click();
-  await expect(page.getByRole("heading", { level: 1, name: "Overview" })).toBeVisible();
-}
-
-async function open(page: Page, hash: string, title: string) {
-  await page.goto(`/ui/${hash}`);
-  await expect(page.getByRole("heading", { level: 1, name: title })).toBeVisible();
-}
 
 /** Holds that no text of the page has become an element, or has run. */
 async function nothingRan(page: Page) {

@@ -1,7 +1,10 @@
 // What the tests do with a page, whatever it is a page of: managers with invented nodes, or a lab.
 
+import { readFileSync } from "node:fs";
+import { createRequire } from "node:module";
 import { expect, type Page } from "@playwright/test";
 
+const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 const control = process.env.WEIR_CONTROL ?? "";
 
 /** Has the Go test that started the browser do something, and returns its answer. */
@@ -41,6 +44,19 @@ export function problems(page: Page, baseURL = "-"): string[] {
   page.on("pageerror", (err) => found.push(String(err)));
   page.on("request", (request) => request.url().startsWith(baseURL) || request.url().startsWith("data:") || found.push(`asks for ${request.url()}`));
   return found;
+}
+
+/** Holds that what is shown has no fault of accessibility, in either theme. */
+export async function noFault(page: Page, what: string) {
+  for (const scheme of ["light", "dark"] as const) {
+    await page.emulateMedia({ colorScheme: scheme });
+    await page.evaluate(axe); // the debugger's, which the policy does not hold
+    const found = await page.evaluate(async () => {
+      const { violations } = await (window as never as { axe: { run(): Promise<{ violations: { id: string; nodes: { html: string }[] }[] }> } }).axe.run();
+      return violations.map((v) => `${v.id}: ${v.nodes.map((n) => n.html).join(" ")}`);
+    });
+    expect(found, `${what}, ${scheme}`).toEqual([]);
+  }
 }
 
 /** The packets a second that a VIP's page shows. */
