@@ -60,7 +60,7 @@ func (a *storeAudit) run(ctx context.Context) error {
 		var mended map[model.SNATKey]snatport.Allocation
 		var whole bool
 		_, err := a.Store.UpdateAs(ctx, store.Health, func(s *store.State) (store.Change, error) {
-			mended, whole = a.mend(s, vips)
+			mended, whole = a.correct(s, vips)
 			return store.Change{Ports: mended}, nil
 		})
 		if err != nil {
@@ -96,9 +96,9 @@ func (a *storeAudit) nextWrong(s *store.State) (vips []netip.Addr) {
 	return vips
 }
 
-// mend corrects the allocations of some VIPs: as many as any etcd takes in one transaction, and whether those are all. Each is
+// correct corrects the allocations of some VIPs: as many as any etcd takes in one transaction, and whether those are all. Each is
 // right by itself.
-func (a *Allocator) mend(s *store.State, vips []netip.Addr) (mended map[model.SNATKey]snatport.Allocation, whole bool) {
+func (a *Allocator) correct(s *store.State, vips []netip.Addr) (mended map[model.SNATKey]snatport.Allocation, whole bool) {
 	mended = map[model.SNATKey]snatport.Allocation{}
 	for _, vip := range vips {
 		for key, h := range a.wrongPorts(s, vip) {

@@ -84,11 +84,11 @@ func TestAuditsLookAtNothingElse(t *testing.T) {
 	now := begin
 	s := crowd(t, vips, begin)
 	a := New(Config{Store: s, Hub: quickMuxes{}, Now: func() time.Time { return now }}, NewMetrics())
-	audit, rests := newStoreAudit(a), newQuarantines(a)
+	audit, quarantined := newStoreAudit(a), newQuarantines(a)
 	audit.note(s.State())
-	rests.observe(s.State(), now)
-	if len(audit.due) != vips || rests.byTime.Len() != vips*workloadsOfEach {
-		t.Fatalf("at first %d VIPs and %d quarantines are looked at", len(audit.due), rests.byTime.Len())
+	quarantined.observe(s.State(), now)
+	if len(audit.due) != vips || quarantined.byTime.Len() != vips*workloadsOfEach {
+		t.Fatalf("at first %d VIPs and %d quarantines are looked at", len(audit.due), quarantined.byTime.Len())
 	}
 	if wrong := audit.nextWrong(s.State()); len(wrong) > 0 || len(audit.due) > 0 {
 		t.Fatalf("wrong are %v, and %d VIPs are left", wrong, len(audit.due))
@@ -103,23 +103,23 @@ func TestAuditsLookAtNothingElse(t *testing.T) {
 	double.Ranges = []model.Range{1001, 1002}
 	only := showing(write(t, s, store.Change{Ports: map[model.SNATKey]snatport.Allocation{first: released, second: double}}), vip)
 	audit.note(only)
-	rests.observe(only, now)
+	quarantined.observe(only, now)
 	if wrong := audit.nextWrong(only); len(audit.due) != 1 || !slices.Equal(wrong, []netip.Addr{vip.Address}) {
 		t.Errorf("of one change %d VIPs are looked at, and wrong are %v", len(audit.due), wrong)
 	}
-	if mended, whole := a.mend(only, []netip.Addr{vip.Address}); !whole || len(mended) != 1 || !slices.Equal(mended[second].Ranges, []model.Range{1001}) {
+	if mended, whole := a.correct(only, []netip.Addr{vip.Address}); !whole || len(mended) != 1 || !slices.Equal(mended[second].Ranges, []model.Range{1001}) {
 		t.Errorf("mended are %v", mended)
 	}
 
 	// Nothing is looked at before it is due, and what is not to be seen now was not forgotten.
-	if due := rests.due(begin.Add(a.Quarantine - 1)); len(due) != 0 {
+	if due := quarantined.due(begin.Add(a.Quarantine - 1)); len(due) != 0 {
 		t.Errorf("%d are due too early", len(due))
 	}
 	now = begin.Add(a.Quarantine)
-	if due := rests.due(now); len(due) != vips*workloadsOfEach {
+	if due := quarantined.due(now); len(due) != vips*workloadsOfEach {
 		t.Errorf("%d of %d are due", len(due), vips*workloadsOfEach)
 	}
-	if change := rests.free(only, []model.SNATKey{first}, now); len(change.Ports) != 1 || len(change.Ports[first].Quarantined) != 1 {
+	if change := quarantined.free(only, []model.SNATKey{first}, now); len(change.Ports) != 1 || len(change.Ports[first].Quarantined) != 1 {
 		t.Errorf("freed are %v", change.Ports)
 	}
 }
@@ -130,18 +130,18 @@ func BenchmarkAudits(b *testing.B) {
 		begin := time.Now()
 		s := crowd(b, vips, begin)
 		a := New(Config{Store: s, Hub: quickMuxes{}, Now: time.Now}, NewMetrics())
-		audit, rests, last := newStoreAudit(a), newQuarantines(a), s.State()
+		audit, quarantined, last := newStoreAudit(a), newQuarantines(a), s.State()
 		audit.note(last)
 		audit.nextWrong(last)
-		rests.observe(last, begin)
+		quarantined.observe(last, begin)
 		state := write(b, s, store.Change{Ports: crowdAllocations(vips/2, begin)})
 		b.Run(fmt.Sprint("allocations=", vips*workloadsOfEach), func(b *testing.B) {
 			for b.Loop() {
-				audit.last, rests.last = last, last
+				audit.last, quarantined.last = last, last
 				audit.note(state)
 				audit.nextWrong(state)
-				rests.observe(state, begin)
-				rests.expired(state, begin)
+				quarantined.observe(state, begin)
+				quarantined.expired(state, begin)
 			}
 		})
 	}

@@ -90,10 +90,10 @@ type auditHistory struct {
 	heard   map[string]time.Time          // by host
 	open    map[string]func()             // streams, by host; called they close
 
-	audit *storeAudit
-	rests *quarantines
-	walk  *walk
-	ends  *ends
+	audit       *storeAudit
+	quarantined *quarantines
+	walk        *walk
+	ends        *ends
 }
 
 // ends are how many allocations were found in all histories.
@@ -125,7 +125,7 @@ func newAuditHistory(ctx context.Context, s *store.Store, ends *ends) *auditHist
 
 // lead begins a term.
 func (h *auditHistory) lead() {
-	h.audit, h.rests, h.walk = newStoreAudit(h.Allocator), newQuarantines(h.Allocator), &walk{Allocator: h.Allocator}
+	h.audit, h.quarantined, h.walk = newStoreAudit(h.Allocator), newQuarantines(h.Allocator), &walk{Allocator: h.Allocator}
 }
 
 // write makes a change, and nothing that would follow from it.
@@ -251,9 +251,9 @@ func (h *auditHistory) compareAudit(t *rapid.T, mends bool) {
 // compareQuarantines holds what is found to have rested to what has rested at all, and has it freed.
 func (h *auditHistory) compareQuarantines(t *rapid.T, frees bool) {
 	s := h.Store.State()
-	h.rests.observe(s, h.now)
+	h.quarantined.observe(s, h.now)
 	h.walk.observe(s, h.now)
-	change, found := h.rests.free(s, h.rests.expired(s, h.now), h.now), map[model.SNATKey]snatport.Allocation{}
+	change, found := h.quarantined.free(s, h.quarantined.expired(s, h.now), h.now), map[model.SNATKey]snatport.Allocation{}
 	maps.Copy(found, change.Ports)
 	for _, key := range change.DeletePorts {
 		found[key] = snatport.Allocation{Host: s.Ports.At(key).Host}
@@ -262,14 +262,14 @@ func (h *auditHistory) compareQuarantines(t *rapid.T, frees bool) {
 	if !maps.EqualFunc(found, want, snatport.Allocation.Equal) {
 		t.Fatalf("found to have rested is %v, and %v has", found, want)
 	}
-	if !maps.Equal(h.rests.seen, h.walk.seen) || h.rests.byTime.Len() != len(h.walk.seen) {
-		t.Fatalf("known are %v, by time %d, and in quarantine are %v", h.rests.seen, h.rests.byTime.Len(), h.walk.seen)
+	if !maps.Equal(h.quarantined.seen, h.walk.seen) || h.quarantined.byTime.Len() != len(h.walk.seen) {
+		t.Fatalf("known are %v, by time %d, and in quarantine are %v", h.quarantined.seen, h.quarantined.byTime.Len(), h.walk.seen)
 	}
 	h.ends.freed += len(want)
 	if !frees {
 		return
 	}
-	if err := h.rests.run(h.ctx); err != nil {
+	if err := h.quarantined.run(h.ctx); err != nil {
 		t.Fatal(err)
 	}
 	for key, is := range want {
@@ -279,7 +279,8 @@ func (h *auditHistory) compareQuarantines(t *rapid.T, frees bool) {
 	}
 }
 
-func (h *auditHistory) actions() map[string]func(*rapid.T) {
+// changes are what becomes of VIPs and ports.
+func (h *auditHistory) changes() map[string]func(*rapid.T) {
 	return map[string]func(*rapid.T){
 		"write a VIP": func(t *rapid.T) {
 			vip := h.drawVIP(t)
@@ -321,6 +322,12 @@ func (h *auditHistory) actions() map[string]func(*rapid.T) {
 				return store.Change{Ports: map[model.SNATKey]snatport.Allocation{key: s.Ports.At(key).Release(ranges, h.now)}}
 			})
 		},
+	}
+}
+
+// events are what becomes of all else, and the audits.
+func (h *auditHistory) events() map[string]func(*rapid.T) {
+	return map[string]func(*rapid.T){
 		"write a host": func(t *rapid.T) {
 			name := rapid.SampledFrom(historyHosts).Draw(t, "host")
 			h.writeAs(t, func(s *store.State) store.Change {
@@ -381,7 +388,9 @@ func TestAuditsFindWhatAWholeWalkFinds(t *testing.T) {
 			h.write(rt, store.Change{Nodes: []model.Node{{Name: name, Role: model.RoleHost, PortBlocks: true}}})
 		}
 		h.write(rt, store.Change{VIPs: []model.VIP{h.drawVIP(rt)}})
-		rt.Repeat(h.actions())
+		actions := h.changes()
+		maps.Copy(actions, h.events())
+		rt.Repeat(actions)
 		h.compareAudit(rt, true)
 		h.compareQuarantines(rt, true)
 	})
