@@ -53,72 +53,130 @@ func (h *fakeHost) ports() map[model.SNATKey]model.HostSNAT {
 	return maps.Clone(h.snat)
 }
 
-// What a workload was given after the backup is its own after the restore, what it gave back is not any more, and
-// nobody else gets what a host may still have.
-func TestRestoreGivesNoPortsTwice(t *testing.T) {
+// restoredHosts are two hosts, whose workloads ask for ports themselves, or which have port blocks.
+type restoredHosts struct {
+	blocks bool
+	asks   [2]model.SNATKey // who asks for ports, by host
+	hosts  [2]*fakeHost
+}
+
+// eachKindOfHosts runs a test with hosts without port blocks, and with ones.
+func eachKindOfHosts(t *testing.T, test func(*testing.T, *restoredHosts)) {
 	t.Parallel()
-	var first *Manager
-	url, stop := start(t, Config{}, func(m *Manager) { first, m.allocator.Quarantine = m, 240*time.Millisecond })
-	hosts := [2]*fakeHost{startHost(t, url, "host1", "10.2.1.2"), startHost(t, url, "host2", "10.2.2.2")}
+	for what, h := range map[string]*restoredHosts{
+		"workloads": {asks: [2]model.SNATKey{firstSNATClient, secondSNATClient}},
+		"blocks":    {asks: [2]model.SNATKey{model.BlockKey(firstSNATClient.VIP, "host1"), model.BlockKey(firstSNATClient.VIP, "host2")}, blocks: true},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			test(t, h)
+		})
+	}
+}
+
+// start starts one of the hosts, with the ports that it has already.
+func (h *restoredHosts) start(t *testing.T, url string, i int, has map[model.SNATKey]model.HostSNAT) {
+	h.hosts[i] = startHostAs(t, url, &weirv1.SyncHostRequest{
+		Name: fmt.Sprint("host", i+1), Addresses: []string{fmt.Sprintf("10.2.%d.2", i+1)}, Version: "test", PortBlocks: h.blocks,
+	}, has)
+}
+
+// holds are the ranges of one who asks.
+func (h *restoredHosts) holds(i int) []model.Range { return h.hosts[i].holds(h.asks[i]).Ranges }
+
+// allocate has one ask for ports.
+func (h *restoredHosts) allocate(t *testing.T, client *rpc.Client, i int, ports uint32) ([]model.Range, error) {
+	t.Helper()
+	return allocate(t, client, fmt.Sprint("host", i+1), h.asks[i], ports)
+}
+
+// all counts the ranges that both hosts have, preallocated ones included.
+func (h *restoredHosts) all() (n int) {
+	for _, host := range h.hosts {
+		for _, s := range host.ports() {
+			n += len(s.Ranges)
+		}
+	}
+	return n
+}
+
+// startBefore has both hosts have ports, and returns a backup.
+func (h *restoredHosts) startBefore(t *testing.T, url string, client *rpc.Client, first *Manager) (backup string) {
+	t.Helper()
+	for i := range h.hosts {
+		h.start(t, url, i, map[model.SNATKey]model.HostSNAT{})
+	}
 	startMux(t, url, "mux1", "10.1.1.2")
-	client := dial(t, url)
 	eventually(t, "all are connected", func() bool { return nodes(t, client) == 3 })
 	small := crawler()
 	small.Snat.Reserved, small.Snat.MaxPorts = []string{"1-65343"}, 192 // 24 ranges in all
 	apply(t, url, small)
 	eventually(t, "the hosts have what is preallocated", func() bool {
-		return len(hosts[0].holds(firstSNATClient).Ranges) == 1 && len(hosts[1].holds(secondSNATClient).Ranges) == 1
+		return len(h.hosts[0].holds(firstSNATClient).Ranges) == 1 && len(h.hosts[1].holds(secondSNATClient).Ranges) == 1
 	})
-	if _, err := allocate(t, client, "host1", firstSNATClient, 64); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the host has them", func() bool { return len(hosts[0].holds(firstSNATClient).Ranges) > 1 })
-	backup := backUpTo(t, first)
-	// After the backup host1 gives back what it got, and host2 is given as much as there is.
-	back := hosts[0].holds(firstSNATClient).Ranges[1:]
-	release := &weirv1.ReleasePortsRequest{Name: "host1", Vip: firstSNATClient.VIP.String(), Address: firstSNATClient.Address.String(), Ranges: wire.RangesToProto(back)}
-	if _, err := client.ReleasePorts(t.Context(), release); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "host2 has all", func() bool {
-		allocate(t, client, "host2", secondSNATClient, 192)
-		return len(hosts[1].holds(secondSNATClient).Ranges) > 20
+	eventually(t, "host1 has more", func() bool {
+		h.allocate(t, client, 0, 64)
+		return len(h.holds(0)) > 1
 	})
-	eventually(t, "host1 has one left", func() bool { return len(hosts[0].holds(firstSNATClient).Ranges) == 1 })
-	has := [2]map[model.SNATKey]model.HostSNAT{hosts[0].ports(), hosts[1].ports()}
-	stop()
+	return backUpTo(t, first)
+}
 
-	var second *Manager
-	url, _ = start(t, Config{DataDir: restoreOf(t, backup)}, func(m *Manager) { second, m.allocator.Quarantine = m, 480*time.Millisecond })
-	client = dial(t, url)
-	eventually(t, "it leads", second.replica.Leads)
-	hosts[0] = startHostWith(t, url, "host1", has[0], "10.2.1.2")
-	refusedWhilePending(t, client)
-	mux := startMux(t, url, "mux1", "10.1.1.2")
-	eventually(t, "the mux is to keep what it has", mux.keepsSNAT)
-	hosts[1] = startHostWith(t, url, "host2", has[1], "10.2.2.2")
-	eventually(t, "it settles", func() bool { return second.store.State().Restored.Settled })
-	eventually(t, "the mux is told what is", func() bool {
-		return !mux.keepsSNAT() && mux.had() > 1 && len(mux.owners(firstSNATClient.VIP)) >= len(has[1][secondSNATClient].Ranges)
+// What a workload or a host was given after the backup is its own after the restore, what it gave back is not any more, and
+// nobody else gets what a host may still have.
+func TestRestoreGivesNoPortsTwice(t *testing.T) {
+	eachKindOfHosts(t, func(t *testing.T, h *restoredHosts) {
+		var first *Manager
+		url, stop := start(t, Config{}, func(m *Manager) { first, m.allocator.Quarantine = m, 240*time.Millisecond })
+		client := dial(t, url)
+		backup := h.startBefore(t, url, client, first)
+		// After the backup host1 gives back what it got, and host2 is given as much as there is.
+		eventually(t, "host1 has one left, and host2 all others", func() bool {
+			if more := h.holds(0)[1:]; len(more) > 0 {
+				_, err := client.ReleasePorts(t.Context(), &weirv1.ReleasePortsRequest{
+					Name: "host1", Vip: h.asks[0].VIP.String(), Address: h.asks[0].Address.String(), Ranges: wire.RangesToProto(more),
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			h.allocate(t, client, 1, 192)
+			return len(h.holds(0)) == 1 && h.all() == 24
+		})
+		has := [2]map[model.SNATKey]model.HostSNAT{h.hosts[0].ports(), h.hosts[1].ports()}
+		stop()
+
+		var second *Manager
+		url, _ = start(t, Config{DataDir: restoreOf(t, backup)}, func(m *Manager) { second, m.allocator.Quarantine = m, 480*time.Millisecond })
+		client = dial(t, url)
+		eventually(t, "it leads", second.replica.Leads)
+		h.start(t, url, 0, has[0])
+		h.refusedWhilePending(t, client)
+		mux := startMux(t, url, "mux1", "10.1.1.2")
+		eventually(t, "the mux is to keep what it has", mux.keepsSNAT)
+		h.start(t, url, 1, has[1])
+		eventually(t, "it settles", func() bool { return second.store.State().Restored.Settled })
+		eventually(t, "the mux is told what is", func() bool {
+			return !mux.keepsSNAT() && mux.had() > 1 && len(mux.owners(firstSNATClient.VIP)) >= len(has[1][h.asks[1]].Ranges)
+		})
+		eventually(t, "host1 is given what is left", func() bool {
+			h.allocate(t, client, 0, 192)
+			return h.all() == 24
+		})
+		h.compare(t, has)
 	})
-	eventually(t, "host1 is given what is left", func() bool {
-		allocate(t, client, "host1", firstSNATClient, 192)
-		return len(hosts[0].holds(firstSNATClient).Ranges)+len(hosts[1].holds(secondSNATClient).Ranges) == 24
-	})
-	compareRestored(t, hosts, has)
 }
 
 // refusedWhilePending wants that nothing is given, nor taken back: the answer to a release would have all ranges of the
 // workload, as the backup has them.
-func refusedWhilePending(t *testing.T, client *rpc.Client) {
+func (h *restoredHosts) refusedWhilePending(t *testing.T, client *rpc.Client) {
 	t.Helper()
-	if ranges, err := allocate(t, client, "host1", firstSNATClient, 8); len(ranges) > 0 {
+	if ranges, err := h.allocate(t, client, 0, 8); len(ranges) > 0 {
 		t.Fatalf("before the hosts told what they have %v was given (%v)", ranges, err)
 	} else if reason, _, _ := rpc.PortsRefused(err); reason != rpc.PortsRestored {
 		t.Errorf("refused by %v", err)
 	}
 	answer, err := client.ReleasePorts(t.Context(), &weirv1.ReleasePortsRequest{
-		Name: "host1", Vip: firstSNATClient.VIP.String(), Address: firstSNATClient.Address.String(), Ranges: []uint32{8190},
+		Name: "host1", Vip: h.asks[0].VIP.String(), Address: h.asks[0].Address.String(), Ranges: []uint32{8190},
 	})
 	if reason, _, _ := rpc.PortsRefused(err); reason != rpc.PortsRestored {
 		t.Errorf("a release was answered by %v, %v", answer, err)
@@ -138,29 +196,37 @@ func (m *fakeMux) had() int {
 	return m.snapshots
 }
 
-// compareRestored holds what hosts have to what they had before the restore.
-func compareRestored(t *testing.T, hosts [2]*fakeHost, has [2]map[model.SNATKey]model.HostSNAT) {
+// compare holds what hosts have to what they had before the restore.
+func (h *restoredHosts) compare(t *testing.T, has [2]map[model.SNATKey]model.HostSNAT) {
 	t.Helper()
-	for _, r := range has[1][secondSNATClient].Ranges {
-		if !slices.Contains(hosts[1].holds(secondSNATClient).Ranges, r) {
-			t.Errorf("range %d was taken from host2, which was given it after the backup", r)
+	now := [2]map[model.SNATKey]model.HostSNAT{h.hosts[0].ports(), h.hosts[1].ports()}
+	for i := range h.hosts {
+		for key, had := range has[i] {
+			for _, r := range had.Ranges {
+				if !slices.Contains(now[i][key].Ranges, r) {
+					t.Errorf("range %d was taken from %s, which the host said that it had", r, key)
+				}
+				for other, s := range now[1-i] {
+					if slices.Contains(s.Ranges, r) {
+						t.Errorf("range %d is of %s, and was given to %s", r, key, other)
+					}
+				}
+			}
 		}
-		if slices.Contains(hosts[0].holds(firstSNATClient).Ranges, r) {
-			t.Errorf("range %d is of host2, and was given to host1", r)
-		}
-	}
-	if held := hosts[0].holds(firstSNATClient).Ranges; !slices.Contains(held, has[0][firstSNATClient].Ranges[0]) {
-		t.Errorf("host1 has %v, not what it kept", held)
 	}
 }
 
 // A host that is away keeps all others waiting for a while, and not for ever. Pools give no address meanwhile.
 func TestRestoreWaitsForNodesThatAreAway(t *testing.T) {
-	t.Parallel()
+	eachKindOfHosts(t, restoreWaits)
+}
+
+func restoreWaits(t *testing.T, h *restoredHosts) {
 	var first *Manager
 	url, stop := start(t, Config{}, func(m *Manager) { first = m })
-	startHost(t, url, "host1", "10.2.1.2")
-	startHost(t, url, "host2", "10.2.2.2")
+	for i := range h.hosts {
+		h.start(t, url, i, map[model.SNATKey]model.HostSNAT{})
+	}
 	client := dial(t, url)
 	eventually(t, "all are connected", func() bool { return nodes(t, client) == 2 })
 	apply(t, url, crawler())
@@ -190,7 +256,7 @@ func TestRestoreWaitsForNodesThatAreAway(t *testing.T) {
 	if err := write(); err != nil {
 		t.Error(err)
 	}
-	if _, err := allocate(t, client, "host1", firstSNATClient, 8); err != nil {
+	if _, err := h.allocate(t, client, 0, 8); err != nil {
 		t.Error(err)
 	}
 }
