@@ -100,7 +100,7 @@ func (s *State) RemoveNode(name string) {
 func (s State) MuxNodes() iter.Seq[model.Node] { return s.muxes.Values() }
 
 // SwitchNodes are the switches by name.
-func (s State) SwitchNodes() iter.Seq[model.Node] { return s.switches.Values() }
+func SwitchNodes(s State) iter.Seq[model.Node] { return s.switches.Values() }
 
 // VIPAt is the VIP that has the address.
 func (s State) VIPAt(address netip.Addr) (model.VIP, bool) {

@@ -92,7 +92,7 @@ func TestNodesAreFoundByTheirRoles(t *testing.T) {
 			} else {
 				s.PutNode(model.Node{Name: name, Role: rapid.SampledFrom([]model.Role{model.RoleMux, model.RoleHost, model.RoleSwitch}).Draw(t, "role")})
 			}
-			for role, found := range map[model.Role]iter.Seq[model.Node]{model.RoleMux: s.MuxNodes(), model.RoleSwitch: s.SwitchNodes()} {
+			for role, found := range map[model.Role]iter.Seq[model.Node]{model.RoleMux: s.MuxNodes(), model.RoleSwitch: SwitchNodes(s)} {
 				var got, want []string
 				for n := range found {
 					got = append(got, n.Name)

@@ -19,6 +19,7 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/controller/reported"
+	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/events"
 	"github.com/weirlb/weir/internal/events/reason"
 	"github.com/weirlb/weir/internal/fabric"
@@ -233,7 +234,7 @@ func (w *Watch) follow(s *store.State, now time.Time) {
 // observe is what switches of the fabric that are connected report of their ports.
 func (w *Watch) observe(s *store.State, now time.Time) map[string][]cabling.Port {
 	all := map[string][]cabling.Port{}
-	for node := range s.SwitchNodes() {
+	for node := range desired.SwitchNodes(s.State) {
 		if !s.Streams.At(node.Name) || !w.plan.Has(node.Name) {
 			continue
 		}

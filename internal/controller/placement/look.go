@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model/hardware"
 	"github.com/weirlb/weir/internal/placementpolicy"
 	"github.com/weirlb/weir/internal/store"
@@ -31,7 +32,7 @@ func (w *Watch) observe(s *store.State, now time.Time) {
 	w.ready = w.Published()
 	clear(w.hosts.heard)
 	said := make(map[string]report, len(w.said))
-	for node := range s.SwitchNodes() {
+	for node := range desired.SwitchNodes(s.State) {
 		said[node.Name] = w.read(s, node.Name)
 		w.noteSilence(s, node.Name, now)
 		if before, known := w.said[node.Name]; !known || !said[node.Name].equals(before) {

@@ -54,7 +54,7 @@ type admission struct {
 	admitted      []model.VIP
 	errs          model.FieldErrorList
 	searched      map[netip.Prefix]netip.Addr // where to go on to look for a free address of a pool's prefix
-	hosts         string                      // what known says, once it was asked
+	hosts         string                      // what knownHosts says, once it was asked
 }
 
 func (a *admission) refuse(field, format string, args ...any) {
@@ -227,15 +227,15 @@ func (a *admission) host(field, s string) string {
 		return s // is waited for
 	}
 	if err == nil && !a.strict {
-		a.refuse(field, "no host with the address %s has joined: %s; one that has not yet is given by its name", s, a.known())
+		a.refuse(field, "no host with the address %s has joined: %s; one that has not yet is given by its name", s, knownHosts(a))
 		return s
 	}
-	a.refuse(field, "no host %q is registered: %s", s, a.known())
+	a.refuse(field, "no host %q is registered: %s", s, knownHosts(a))
 	return s
 }
 
-// known names the hosts that there are. A request may have thousands of others: they are looked through once.
-func (a *admission) known() string {
+// knownHosts names the hosts that there are. A request may have thousands of others: they are looked through once.
+func knownHosts(a *admission) string {
 	if a.hosts == "" {
 		var known []string
 		for n := range a.Nodes.Values() {
