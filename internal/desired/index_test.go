@@ -5,6 +5,7 @@ import (
 	"iter"
 	"maps"
 	"net/netip"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -105,6 +106,82 @@ func TestNodesAreFoundByTheirRoles(t *testing.T) {
 				if !slices.Equal(got, want) {
 					t.Fatalf("of role %s there are %v, want %v", role, got, want)
 				}
+			}
+		}
+	})
+}
+
+// anyWorld is some of four VIPs, at four addresses. The same workloads leave as several of them.
+func anyWorld(t *rapid.T, what string) (all [4]model.VIP) {
+	addresses := rapid.Permutation([]byte{1, 2, 3, 4}).Draw(t, "addresses "+what)
+	for i := range all {
+		if rapid.IntRange(0, 3).Draw(t, "do") == 0 {
+			continue
+		}
+		all[i] = anyVIP(t, i)
+		all[i].Address = netip.AddrFrom4([4]byte{192, 0, 2, addresses[i]})
+		if all[i].SNAT == nil {
+			continue
+		}
+		for j := range all[i].SNAT.Workloads {
+			at := all[i].SNAT.Workloads[j].Address.As4()
+			all[i].SNAT.Workloads[j].Address = netip.AddrFrom4([4]byte{10, 0, 0, at[3]})
+		}
+	}
+	return all
+}
+
+// VIPs may take over addresses of others, in one change whose VIPs are taken over in any order: in the end indexes hold what
+// those that are there have, as if nothing else had been.
+func TestVIPsTakeOverAddresses(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		before, after := anyWorld(t, "before"), anyWorld(t, "after")
+		var s, want State
+		ranges := func(to *State, of [4]model.VIP) {
+			for _, vip := range of {
+				for key := range snatport.KeysOf(vip) {
+					to.Ports.Set(key, snatport.Allocation{Host: "host1", Ranges: []model.Range{model.Range(key.VIP.As4()[3])}})
+				}
+			}
+		}
+		for _, vip := range before {
+			if vip.Name != "" {
+				s.PutVIP(vip)
+			}
+		}
+		ranges(&s, before)
+		ranges(&s, after)
+		ranges(&want, before)
+		ranges(&want, after)
+		s = s.Clone()
+		for _, i := range rapid.Permutation([]int{0, 1, 2, 3}).Draw(t, "order") {
+			if vip := after[i]; vip.Name != "" {
+				s.PutVIP(vip)
+				want.PutVIP(vip)
+			} else {
+				s.RemoveVIP(before[i].Name)
+			}
+		}
+		digest, n := s.Ports.Digest()
+		wantDigest, wantN := want.Ports.Digest()
+		if digest != wantDigest || n != wantN || s.Ports.WorkloadCount() != want.Ports.WorkloadCount() {
+			t.Fatalf("muxes get %d ranges of %d workloads, want %d of %d", n, s.Ports.WorkloadCount(), wantN, want.Ports.WorkloadCount())
+		}
+		for key := range want.Ports.Clients() {
+			got, there := s.Ports.Client(key)
+			if w, _ := want.Ports.Client(key); !there || got != w {
+				t.Fatalf("%v is %+v, want %+v", key, got, w)
+			}
+		}
+		for what, c := range map[string][2]any{
+			"clients of source NAT": {slices.Collect(s.Ports.Clients()), slices.Collect(want.Ports.Clients())},
+			"uses of addresses":     {slices.Collect(s.Addresses.uses.Keys()), slices.Collect(want.Addresses.uses.Keys())},
+			"places":                {slices.Collect(s.places.Keys()), slices.Collect(want.places.Keys())},
+			"usage":                 {maps.Collect(s.usage.All()), maps.Collect(want.usage.All())},
+			"rooms of hosts":        {maps.Collect(s.hostRooms.All()), maps.Collect(want.hostRooms.All())},
+		} {
+			if !reflect.DeepEqual(c[0], c[1]) {
+				t.Fatalf("%s: %v, want %v", what, c[0], c[1])
 			}
 		}
 	})

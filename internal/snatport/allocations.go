@@ -14,17 +14,24 @@ import (
 type Allocations struct {
 	sorted.Map[model.SNATKey, Allocation]
 
-	taken   sorted.Map[netip.Addr, taken]                 // ranges of each VIP that somebody has, by address
-	clients sorted.Map[model.SNATKey, model.SNATWorkload] // those that VIPs list, and the port blocks of their hosts
-	blocks  int                                           // of clients, those that are port blocks
-	digest  uint64                                        // of the ranges of all clients, as muxes have them
-	ranges  int                                           // how many those are
+	taken   sorted.Map[netip.Addr, taken]     // ranges of each VIP that somebody has, by address
+	clients sorted.Map[model.SNATKey, client] // those that VIPs list, and the port blocks of their hosts
+	blocks  int                               // of clients, those that are port blocks
+	digest  uint64                            // of the ranges of all clients, as muxes have them
+	ranges  int                               // how many those are
 }
 
 // Clone returns Allocations that may be written to.
 func (a Allocations) Clone() Allocations {
 	a.Map, a.taken, a.clients = a.Map.Clone(), a.taken.Clone(), a.clients.Clone()
 	return a
+}
+
+// client is a workload, or a port block, and the name of the VIP that lists it. While VIPs change their addresses two may have
+// one: it is the client of the one that was taken over last.
+type client struct {
+	model.SNATWorkload
+	of string
 }
 
 // taken are the ranges of a VIP that some workload has, or had lately. One may be in two workloads' hands while
@@ -78,28 +85,35 @@ func (a *Allocations) Delete(key model.SNATKey) {
 // ReplaceVIP takes the clients of vip over, in the place of those of old.
 func (a *Allocations) ReplaceVIP(old, vip model.VIP) {
 	for key := range KeysOf(old) {
-		a.sum(key, -1, a.At(key).Ranges)
-		if key.IsBlock() && a.clients.Has(key) {
-			a.blocks--
+		if a.clients.At(key).of == old.Name {
+			a.removeClient(key)
 		}
-		a.clients.Delete(key)
 	}
 	if vip.SNAT == nil || !vip.Address.IsValid() {
 		return
 	}
 	for _, w := range vip.SNAT.Workloads {
-		a.addClient(model.SNATKey{VIP: vip.Address, Address: w.Address}, w)
+		a.addClient(model.SNATKey{VIP: vip.Address, Address: w.Address}, client{w, vip.Name})
 	}
 	for key, w := range blocksOf(vip) {
-		a.addClient(key, w)
+		a.addClient(key, client{w, vip.Name})
 	}
 }
 
-func (a *Allocations) addClient(key model.SNATKey, w model.SNATWorkload) {
-	if key.IsBlock() && !a.clients.Has(key) {
+func (a *Allocations) removeClient(key model.SNATKey) {
+	a.sum(key, -1, a.At(key).Ranges)
+	if key.IsBlock() && a.clients.Has(key) {
+		a.blocks--
+	}
+	a.clients.Delete(key)
+}
+
+func (a *Allocations) addClient(key model.SNATKey, c client) {
+	a.removeClient(key)
+	if key.IsBlock() {
 		a.blocks++
 	}
-	a.clients.Set(key, w)
+	a.clients.Set(key, c)
 	a.sum(key, 1, a.At(key).Ranges)
 }
 
@@ -134,7 +148,10 @@ func (a Allocations) Of(vip netip.Addr) iter.Seq2[model.SNATKey, Allocation] {
 }
 
 // Client finds the workload that a key names, if there is such.
-func (a Allocations) Client(key model.SNATKey) (model.SNATWorkload, bool) { return a.clients.Get(key) }
+func (a Allocations) Client(key model.SNATKey) (model.SNATWorkload, bool) {
+	c, there := a.clients.Get(key)
+	return c.SNATWorkload, there
+}
 
 // Clients are the workloads that leave as VIPs, and the port blocks of their hosts, by VIP.
 func (a Allocations) Clients() iter.Seq[model.SNATKey] { return a.clients.Keys() }

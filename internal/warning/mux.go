@@ -14,7 +14,7 @@ import (
 const (
 	bfdTime     = 10 * time.Second // BFD is started after BGP, and may need a second attempt
 	silentTime  = 15 * time.Minute // with few clients their hash may pass a mux over for a while
-	unusedTime  = time.Minute      // a first client comes soon after the first routes
+	unusedTime  = time.Minute      // a first client comes soon after the first session
 	arrivalTime = time.Minute      // a packet that came within it came just now
 )
 
@@ -149,7 +149,10 @@ func Silence(status *weirv1.GetStatusResponse, now time.Time) string {
 			last = at.AsTime()
 		}
 		for _, p := range mux.GetPeers() {
-			if p.GetState() == bgpEstablished && p.GetRoutes() > 0 && n.GetStatus().GetConnected() {
+			if p.GetState() == bgpEstablished && p.GetRoutes() > 0 {
+				if !n.GetStatus().GetConnected() {
+					return "" // it may get all of them
+				}
 				announced = true
 				if at := p.GetSince().AsTime(); at.Before(since) {
 					since = at
@@ -159,7 +162,7 @@ func Silence(status *weirv1.GetStatusResponse, now time.Time) string {
 	}
 	what, silent, patience := "has come for", now.Sub(last), silentTime
 	if last.Before(since) {
-		what, silent, patience = "has come since a router has had routes, for", now.Sub(since), unusedTime
+		what, silent, patience = "has come since BGP came up, for", now.Sub(since), unusedTime
 	}
 	if !announced || silent < patience {
 		return ""

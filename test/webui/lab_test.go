@@ -222,17 +222,17 @@ func (s *traffic) start(t *testing.T, ns *netns.NS, to string) error {
 	go func() {
 		defer close(ended)
 		defer cancel()
+		defer func() {
+			for _, conn := range conns {
+				conn.Close()
+			}
+		}()
 		for n := 0; ctx.Err() == nil; time.Sleep(5 * time.Millisecond) {
 			for ; float64(n) < sent*time.Since(s.began).Seconds(); n++ {
-				if _, err := conns[n%len(conns)].Write([]byte("datagram")); err != nil {
-					t.Error(err)
-					return
+				if _, err := conns[n%len(conns)].Write([]byte("datagram")); err == nil { // a router without a route refuses one
+					s.packets.Add(1)
 				}
-				s.packets.Add(1)
 			}
-		}
-		for _, conn := range conns {
-			conn.Close()
 		}
 	}()
 	return nil

@@ -74,6 +74,9 @@ func capture(s *session.Session, cmd *cobra.Command, request *weirv1.CaptureRequ
 	}
 	defer client.Close()
 	t := &pcapWriter{open: func() (io.WriteCloser, error) { return openPcap(cmd, path) }, mux: request.GetMux()}
+	if path == "-" { // who reads it may write to the same terminal
+		s.HoldProgress()
+	}
 	progress := s.Progress(cmd.ErrOrStderr())
 	err = client.EachCapture(cmd.Context(), request, func(r *weirv1.CaptureResponse) error {
 		progress.Tell("capturing on %s: %d packets in, %d out", request.GetMux(), t.in, t.out)

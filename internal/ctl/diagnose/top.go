@@ -58,6 +58,7 @@ or with --once, it shows everything once.`,
 			t := &top{client: client, gauge: newGauge()}
 			out, ok := cmd.OutOrStdout().(*os.File)
 			if ok && !once && term.IsTerminal(out.Fd()) && term.IsTerminal(os.Stdin.Fd()) {
+				s.HoldProgress()
 				return t.live(cmd.Context())
 			}
 			return t.writeOnce(cmd.Context(), cmd.OutOrStdout())

@@ -46,6 +46,9 @@ func (s *Session) Progress(w io.Writer) *Progress {
 	return p
 }
 
+// HoldProgress has nothing tell its progress any more: the command, or another program, has the terminal to itself.
+func (s *Session) HoldProgress() { s.progresses.Store(true) }
+
 // draw draws the line until stop, and removes it.
 func (p *Progress) draw(w io.Writer, stop <-chan struct{}) {
 	begun, drawn := time.Now(), false
