@@ -41,7 +41,7 @@ func TestInBrowser(t *testing.T) {
 	fill(t, c, c.urls[1])
 	browse(t, (*exec.Cmd).Start, []string{
 		"WEIR_URL=" + c.urls[1], "WEIR_ADMIN=" + token(t, c.admin, "ann", "*", "admin"), "WEIR_VIEWER=" + token(t, c.admin, "vic", "red", "viewer"),
-		"WEIR_CONTROL=" + c.control.serve(t, listen(t)),
+		"WEIR_CONTROL=" + c.serve(t, listen(t)),
 	})
 }
 
