@@ -13,11 +13,11 @@ import (
 // a restore is pending nothing is allocated.
 func (s State) ChangedPorts(address netip.Addr, now time.Time) map[model.SNATKey]snatport.Allocation {
 	vip, _ := s.VIPAt(address)
-	return s.Ports.Changed(address, vip, now, s.Restored.Pending(), func(host string) bool { return HasPortBlocks(s, host) })
+	return s.Ports.Changed(address, vip, now, s.Restored.Pending(), func(host string) bool { return HostHasPortBlocks(s, host) })
 }
 
-// HasPortBlocks says whether the agent of a host serves its workloads from a port block.
-func HasPortBlocks(s State, host string) bool {
+// HostHasPortBlocks says whether the agent of a host serves its workloads from a port block.
+func HostHasPortBlocks(s State, host string) bool {
 	node, there := s.Nodes.Get(host)
 	return there && node.PortBlocks
 }
@@ -25,7 +25,7 @@ func HasPortBlocks(s State, host string) bool {
 // HasPortBlock says whether a key names the block of a host that serves its workloads from it.
 func HasPortBlock(s State, key model.SNATKey) bool {
 	w, there := s.Ports.Client(key)
-	return there && key.IsBlock() && HasPortBlocks(s, w.Host)
+	return there && key.IsBlock() && HostHasPortBlocks(s, w.Host)
 }
 
 // AllocatePorts returns what the workload of a key has with up to n ranges more, from start on, and which those are. While

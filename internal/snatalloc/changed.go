@@ -25,7 +25,7 @@ func changedVIPs(last, s *store.State) map[netip.Addr]bool {
 	}
 	delete(changed, netip.Addr{}) // of a VIP that was not there, or is not
 	for host := range delta.Nodes {
-		if desired.HasPortBlocks(last.State, host) == desired.HasPortBlocks(s.State, host) {
+		if desired.HostHasPortBlocks(last.State, host) == desired.HostHasPortBlocks(s.State, host) {
 			continue
 		}
 		for vip := range s.VIPsOn(host) {

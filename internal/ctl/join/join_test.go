@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -23,6 +22,7 @@ import (
 	"github.com/weirlb/weir/internal/manager"
 	"github.com/weirlb/weir/internal/manager/pki"
 	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/testkit/terminal"
 	"github.com/weirlb/weir/internal/trust"
 )
 
@@ -266,32 +266,10 @@ func TestManagersTokenNeedsItsUser(t *testing.T) {
 	}
 }
 
-// terminal returns both ends of one: where a person types, and where a program reads.
-func terminal(t *testing.T) (person, program *os.File) {
-	t.Helper()
-	person, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { person.Close() })
-	if err := unix.IoctlSetPointerInt(int(person.Fd()), unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
-	number, err := unix.IoctlGetInt(int(person.Fd()), unix.TIOCGPTN)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if program, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { program.Close() })
-	return person, program
-}
-
 // Whoever runs join without a pipe is told what it waits for, ends the token by Enter, and can leave.
 func TestTokenIsAskedForOnATerminal(t *testing.T) {
 	const token = "weir_join_0123456789ab.aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
-	person, program := terminal(t)
+	person, program := terminal.Open(t)
 	var told bytes.Buffer
 	r := request{errOut: &told}
 	if _, err := person.WriteString(token + "\n"); err != nil {

@@ -10,31 +10,9 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
-	"golang.org/x/sys/unix"
-)
 
-// terminal is a terminal and what is seen of it.
-func terminal(t *testing.T) (tty, screen *os.File) {
-	t.Helper()
-	screen, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { screen.Close() })
-	if err := unix.IoctlSetPointerInt(int(screen.Fd()), unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
-	number, err := unix.IoctlGetInt(int(screen.Fd()), unix.TIOCGPTN)
-	if err != nil {
-		t.Fatal(err)
-	}
-	tty, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { tty.Close() })
-	return tty, screen
-}
+	"github.com/weirlb/weir/internal/testkit/terminal"
+)
 
 // read reads what is seen until it ends with some text.
 func read(t *testing.T, screen *os.File, until *regexp.Regexp) (seen string) {
@@ -62,7 +40,7 @@ func TestACallThatTakesLongIsSeen(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			tty, screen := terminal(t)
+			screen, tty := terminal.Open(t)
 			s := New(nil)
 			s.errOut = tty
 			around := &Progress{}
@@ -94,7 +72,7 @@ func TestNoProgressIsTold(t *testing.T) {
 	for what, hold := range map[string]bool{"short": false, "held": true} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			tty, screen := terminal(t)
+			screen, tty := terminal.Open(t)
 			s := New(nil)
 			s.errOut = tty
 			took := 100 * time.Millisecond
