@@ -1,5 +1,9 @@
 # Weir's make targets; `make help` lists them. Everything is built from here, nothing by hand.
 
+# As build has them: tests and linters read what it compiled.
+export GOFLAGS     ?= -trimpath
+export CGO_ENABLED ?= 0
+
 GO       ?= go
 BIN      := bin
 VERSION  := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
@@ -16,13 +20,16 @@ BPF_O    := internal/datapath/mux/bpf/mux_bpfel.o internal/datapath/agent/bpf/ag
 BPF_IN   := $(BPF_C) $(shell find bpf/include -type f; grep -rl --include=*.go '^//go:generate' internal test) go.mod
 
 .DEFAULT_GOAL := help
-.PHONY: help machine bare setup bpf build packages release site print-ldflags generate test unit datapath race e2e labs alone schemathesis faults demo bench-mux bench-agent bench-overlay bench-bypass bench-compare bench-snat bench-fastpath bench-flood bench-manager bench-hardware bench-strangers bench-switch papers api-test fuzz fuzz-packets mutate lint lint-go linters fmt ui ui-test ansible-test screenshots clean
+.PHONY: help machine first-hour bare setup bpf build packages release site print-ldflags generate test unit datapath race e2e labs alone schemathesis faults demo bench-mux bench-agent bench-overlay bench-bypass bench-compare bench-snat bench-fastpath bench-flood bench-manager bench-hardware bench-strangers bench-switch papers api-test fuzz fuzz-packets mutate lint lint-go linters fmt ui ui-test ansible-test screenshots clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 machine: ## Say whether this machine can run tests and the lab, and what to do if not
 	@scripts/machine.sh
+
+first-hour: release ## Play the first steps from out/release alone, on machines of Debian 13 without Go, in folders
+	@scripts/first-hour.sh
 
 bare: ## Make TARGETS (default: demo) on a Debian 13 that has nothing but git and make, in a folder, on this kernel
 	@scripts/bare.sh $(TARGETS)
@@ -58,8 +65,9 @@ generate: bpf ## Regenerate everything that is generated and committed
 	@$(MAKE) --no-print-directory build
 	@for name in manager mux agent switch; do $(BIN)/weir-$$name config >deploy/config/$$name.yaml; done
 
-test: machine build unit ## Run every test: units, packet tables, namespaces, lab, and the API by schemathesis (in CI always)
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target labs schemathesis
+test: machine build ## Run every test: units, packet tables, namespaces, lab, and the API by schemathesis (in CI always)
+	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target race datapath schemathesis
+	@$(MAKE) --no-print-directory labs
 	@$(MAKE) --no-print-directory alone
 
 unit: build ## Run all tests but those in the lab; with the race detector where there is something for it to find
@@ -67,21 +75,22 @@ unit: build ## Run all tests but those in the lab; with the race detector where 
 
 # Most of these packages wait more than they compute: more of them at a time than there are CPUs.
 datapath: bpf ## Run the tests that load eBPF programs, those of what only computes, and those of packages and tools
-	RETRY=1 scripts/test.sh -count=1 -timeout 30m -p 4 $$($(GO) list ./... | grep -v $(LABS:%=-e /test/%) $(ALONE:%=-e /test/%) | grep -vxF "$$(scripts/race-packages.sh)")
+	RETRY=1 scripts/test.sh -count=1 -timeout 30m -p 3 $$($(GO) list ./... | grep -v $(LABS:%=-e /test/%) $(ALONE:%=-e /test/%) -e /test/churn | grep -vxF "$$(scripts/race-packages.sh)")
 
 # What waits longest begins.
 race: bpf ## Run the tests of what has goroutines and loads no eBPF program, with the race detector
-	CGO_ENABLED=1 RETRY=1 scripts/test.sh -race -count=1 -timeout 30m -p 4 ./internal/manager $$(scripts/race-packages.sh | grep -v /internal/manager$$)
+	CGO_ENABLED=1 RETRY=1 scripts/test.sh -race -count=1 -timeout 30m -p 3 ./internal/manager $$(scripts/race-packages.sh | grep -v /internal/manager$$)
 
 LABS  := e2e upgrade faults docs networks hardware multipath segment
 ALONE := synflood fair moved
 
 e2e: labs alone ## Run the tests in the lab: end to end, and the commands of the documents
 
-labs: build ## Run those of them that wait more than they compute, beside each other
-	RETRY=1 WEIR_BIN=$(CURDIR)/$(BIN) scripts/test.sh -count=1 -timeout 30m -p 3 -parallel 3 $(LABS:%=./test/%)
+labs: build ## Run those of them that bear others beside them, few at a time: a lab has fifty programs and two CPUs
+	RETRY=1 WEIR_BIN=$(CURDIR)/$(BIN) scripts/test.sh -count=1 -timeout 30m -p 2 -parallel 2 $(LABS:%=./test/%)
 
 alone: build ## Run those that bound how long something may take or flood, which have the machine to themselves
+	RETRY=1 WEIR_BIN=$(CURDIR)/$(BIN) scripts/test.sh -count=1 -timeout 30m ./test/churn
 	WEIR_BIN=$(CURDIR)/$(BIN) scripts/test.sh -count=1 -timeout 30m -p 1 $(ALONE:%=./test/%)
 
 schemathesis: build ## Send the manager what its OpenAPI document allows and what it does not, unless the tool can't be installed (in CI it must)

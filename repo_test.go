@@ -263,6 +263,37 @@ func TestPurePackagesAreReallyPure(t *testing.T) {
 	}
 }
 
+// A key of a sorted.Map whose type nobody registered is told at the first write, which is late.
+func TestKeysOfSortedMapsAreRegistered(t *testing.T) {
+	used, registered := map[string]string{}, map[string]bool{"string": true, "uint32": true, "netip.Addr": true}
+	for _, path := range files(t, ".go") {
+		if strings.HasPrefix(path, "internal/sorted/") {
+			continue
+		}
+		text := read(t, path)
+		key := func(name string) string { // of its package
+			if !strings.Contains(name, ".") && name != "string" && name != "uint32" {
+				return filepath.Base(filepath.Dir(path)) + "." + name
+			}
+			return name
+		}
+		for _, found := range regexp.MustCompile(`sorted\.Map\[([\w.]{2,}),`).FindAllStringSubmatch(text, -1) {
+			used[key(found[1])] = path
+		}
+		for _, found := range regexp.MustCompile(`sorted\.Register\(([\w.]+)\.Compare\)`).FindAllStringSubmatch(text, -1) {
+			registered[key(found[1])] = true
+		}
+	}
+	for name, path := range used {
+		if !registered[name] {
+			t.Errorf("%s has a sorted.Map with keys of %s: no sorted.Register gives their order", path, name)
+		}
+	}
+	if len(used) < 10 {
+		t.Errorf("found only %d types of keys: %v", len(used), used)
+	}
+}
+
 // The read-me's commands are what CI runs.
 func TestCIRunsTheReadme(t *testing.T) {
 	ci := read(t, ".ci/run")

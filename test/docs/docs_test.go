@@ -105,6 +105,10 @@ func (l *lab) find(t *testing.T) {
 		l.up = true
 	}
 	sh(t, block{commands: "weir lab exec manager weir apply -f examples/shop.yaml --wait"})
+	// Muxes that run it have told the router soon after.
+	sh(t, block{node: "router", commands: `for vip in "-4 route show 203.0.113.10" "-6 route show 2001:db8:113::10"; do
+	until test "$(ip $vip | grep -c via)" = 2; do sleep 0.2; done
+done`})
 }
 
 func (l *lab) down() {

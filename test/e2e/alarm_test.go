@@ -10,6 +10,7 @@ import (
 	"github.com/weirlb/weir/internal/lab/netlab"
 	"github.com/weirlb/weir/internal/lab/netload"
 	"github.com/weirlb/weir/internal/lab/stream"
+	"github.com/weirlb/weir/internal/testkit/testlab"
 )
 
 // testFalseAlarm has a backend fail its checks while it lives: new connections go elsewhere, and none of those
@@ -23,11 +24,11 @@ func (l *healthLab) testFalseAlarm(workload string) {
 		l.healthz(workload, "fail")
 		l.await(workload, "unhealthy: GET /healthz: status 503")
 		l.avoids(workload)
-		after(l.t, settle)
+		testlab.After(l.t, settle)
 		l.healthz(workload, "pass")
 		l.await(workload, "healthy")
 		l.reachesAll()
-		after(l.t, settle)
+		testlab.After(l.t, settle)
 		l.ends(streams, func(string) bool { return false }, workload)
 	}
 	must(l.t, client.Sysctl("net.ipv4.tcp_timestamps", "1"))
@@ -40,7 +41,7 @@ func (l *healthLab) testKilled(workload string) {
 	must(l.t, err)
 	must(l.t, server.Stop(unix.SIGKILL, bound))
 	l.avoids(workload)
-	after(l.t, settle)
+	testlab.After(l.t, settle)
 	l.ends(streams, func(backend string) bool { return backend == workload }, workload)
 	_, err = l.Restart(workload, "weir")
 	must(l.t, err)
@@ -59,7 +60,7 @@ func (l *healthLab) testSilentHost(host string) {
 			l.avoids(n.Name)
 		}
 	}
-	after(l.t, settle)
+	testlab.After(l.t, settle)
 	l.ends(streams, func(backend string) bool { return strings.HasPrefix(backend, host+"-") }, host+"-w1")
 	must(l.t, l.Revive(host))
 	l.reachesAll()

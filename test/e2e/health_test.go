@@ -24,6 +24,8 @@ const (
 	healthVIP = "203.0.113.80"
 	// bound is for what takes a second or two when the machine is idle.
 	bound = 30 * time.Second
+	// settle is how long connections are held behind a step: each has some blocks more.
+	settle = 5 * time.Second
 )
 
 // healthLab is a lab whose four workloads stand behind one VIP, checked every 200 ms.

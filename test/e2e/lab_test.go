@@ -37,7 +37,7 @@ var shared struct {
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) (code int) {
-	for _, name := range []string{sharedLab, "health", churnName, snatName, fastpathName} { // what a run that crashed left
+	for _, name := range []string{sharedLab, "health", snatName, fastpathName} { // what a run that crashed left
 		if err := netlab.Down(name); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1

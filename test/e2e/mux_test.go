@@ -1,18 +1,16 @@
 package e2e
 
 import (
-	"encoding/json"
 	"net/netip"
 	"slices"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/cilium/ebpf"
-
 	"github.com/weirlb/weir/internal/lab/load"
 	"github.com/weirlb/weir/internal/lab/netlab"
 	"github.com/weirlb/weir/internal/lab/netload"
+	"github.com/weirlb/weir/internal/testkit/testlab"
 )
 
 const victim = "mux1"
@@ -30,7 +28,7 @@ func TestMuxLosesPower(t *testing.T) {
 	t.Cleanup(func() { revive(t, lab) })
 	var cut time.Time
 	for vip, r := range loadAll(t, lab, underLoad(6*time.Second, timeout), func() {
-		after(t, 2*time.Second)
+		testlab.After(t, 2*time.Second)
 		cut = time.Now()
 		must(t, lab.CutPower(victim))
 	}) {
@@ -70,15 +68,6 @@ func revive(t *testing.T, lab *netlab.Lab) {
 	ready(t, lab)
 }
 
-// after lets a while of traffic pass. It waits for nothing.
-func after(t *testing.T, d time.Duration) {
-	t.Helper()
-	select {
-	case <-time.After(d):
-	case <-t.Context().Done():
-	}
-}
-
 // A mux is stopped as an operator stops it: nothing fails at all.
 func TestMuxStopsCleanly(t *testing.T) {
 	lab := newLab(t)
@@ -86,13 +75,13 @@ func TestMuxStopsCleanly(t *testing.T) {
 	mux, err := lab.Process(victim, "weir-mux")
 	must(t, err)
 	for vip, r := range loadAll(t, lab, underLoad(8*time.Second, 5*time.Second), func() {
-		after(t, time.Second)
+		testlab.After(t, time.Second)
 		must(t, mux.Stop(syscall.SIGTERM, 6*time.Second))
 	}) {
 		answered(t, lab, "client1", vip, r)
 		t.Logf("%s: %d requests, the slowest took %v", vip, r.Requests, r.Slowest)
 	}
-	if id := programID(t, lab, victim); id != 0 {
+	if id := testlab.ProgramID(t, lab, victim); id != 0 {
 		t.Errorf("the XDP program %d is still attached", id)
 	}
 }
@@ -101,20 +90,20 @@ func TestMuxStopsCleanly(t *testing.T) {
 // forwarding never stops.
 func TestMuxDaemonIsKilled(t *testing.T) {
 	lab := newLab(t)
-	program := programID(t, lab, victim)
+	program := testlab.ProgramID(t, lab, victim)
 	if program == 0 {
 		t.Fatalf("no XDP program is attached on %s", victim)
 	}
-	maps := mapIDs(t, program)
+	maps := testlab.MapIDs(t, program)
 	before, err := lab.Forwarded(victim)
 	must(t, err)
 	mux, err := lab.Process(victim, "weir-mux")
 	must(t, err)
 
 	for vip, r := range loadAll(t, lab, underLoad(10*time.Second, 5*time.Second), func() {
-		after(t, time.Second)
+		testlab.After(t, time.Second)
 		must(t, mux.Stop(syscall.SIGKILL, time.Second))
-		after(t, time.Second)
+		testlab.After(t, time.Second)
 		for _, vip := range vips {
 			routed(t, lab, vip, len(lab.Of(netlab.Mux))) // graceful restart keeps the routes
 		}
@@ -125,16 +114,16 @@ func TestMuxDaemonIsKilled(t *testing.T) {
 		}
 		_, err = lab.Restart(victim, "weir-mux")
 		must(t, err)
-		after(t, 3*time.Second)
+		testlab.After(t, 3*time.Second)
 	}) {
 		answered(t, lab, "client1", vip, r)
 		t.Logf("%s: %d requests, the slowest took %v", vip, r.Requests, r.Slowest)
 	}
 	ready(t, lab)
-	if now := programID(t, lab, victim); now != program {
+	if now := testlab.ProgramID(t, lab, victim); now != program {
 		t.Errorf("the XDP program is %d, was %d", now, program)
 	}
-	if now := mapIDs(t, program); !slices.Equal(now, maps) {
+	if now := testlab.MapIDs(t, program); !slices.Equal(now, maps) {
 		t.Errorf("the program's maps are %v, were %v", now, maps)
 	}
 	after, err := lab.Forwarded(victim)
@@ -142,39 +131,6 @@ func TestMuxDaemonIsKilled(t *testing.T) {
 	if after <= before {
 		t.Errorf("%s has forwarded %d packets, had %d before it was killed", victim, after, before)
 	}
-}
-
-// programID is the id of the XDP program on a mux's interface; 0 is none.
-func programID(t *testing.T, lab *netlab.Lab, mux string) ebpf.ProgramID {
-	t.Helper()
-	out, err := lab.Run(mux, "ip", "-j", "-d", "link", "show", netlab.Uplink)
-	must(t, err)
-	var links []struct {
-		XDP struct {
-			Program struct {
-				ID ebpf.ProgramID `json:"id"`
-			} `json:"prog"`
-		} `json:"xdp"`
-	}
-	if err := json.Unmarshal([]byte(out), &links); err != nil || len(links) != 1 {
-		t.Fatalf("read the link of %s: %v: %s", mux, err, out)
-	}
-	return links[0].XDP.Program.ID
-}
-
-func mapIDs(t *testing.T, id ebpf.ProgramID) []ebpf.MapID {
-	t.Helper()
-	program, err := ebpf.NewProgramFromID(id)
-	must(t, err)
-	defer program.Close()
-	info, err := program.Info()
-	must(t, err)
-	maps, known := info.MapIDs()
-	if !known || len(maps) == 0 {
-		t.Fatalf("program %d has no maps", id)
-	}
-	slices.Sort(maps)
-	return maps
 }
 
 // A client's connection that is open keeps its backend over the loss of a mux.
@@ -185,7 +141,7 @@ func TestOpenConnectionsOutliveAMux(t *testing.T) {
 		// Few connections, each long: 64 of them live through the cut.
 		Duration: 6 * time.Second, Concurrency: 32, PerConn: 1 << 30, Timeout: 5 * time.Second,
 	}, func() {
-		after(t, 2*time.Second)
+		testlab.After(t, 2*time.Second)
 		must(t, lab.CutPower(victim))
 	}) {
 		answered(t, lab, "client1", vip, r)
@@ -204,10 +160,10 @@ func TestMuxLinkFlaps(t *testing.T) {
 		ready(t, lab)
 	})
 	for vip, r := range loadAll(t, lab, underLoad(8*time.Second, 5*time.Second), func() {
-		after(t, time.Second)
+		testlab.After(t, time.Second)
 		_, err := lab.Run("router", "ip", "link", "set", victim, "down")
 		must(t, err)
-		after(t, time.Second)
+		testlab.After(t, time.Second)
 		_, err = lab.Run("router", "ip", "link", "set", victim, "up")
 		must(t, err)
 	}) {

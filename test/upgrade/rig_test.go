@@ -22,6 +22,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirlb/weir/internal/lab/frr"
 	"github.com/weirlb/weir/internal/lab/logs"
 	"github.com/weirlb/weir/internal/lab/netns"
 )
@@ -30,10 +31,12 @@ const (
 	root = "../.."
 	// previous is the release before this one. It is moved on with each release.
 	previous = "bf9f052b71dc6571aa99a3adb3fa18e139950a2c"
-	labName  = "upg"
-	vip      = "203.0.113.10"
-	bound    = time.Minute // of everything that is waited for
-	insecure = "--insecure"
+	// previousFRR is the newest major version of FRR that the previous release's lab starts.
+	previousFRR = 9
+	labName     = "upg"
+	vip         = "203.0.113.10"
+	bound       = time.Minute // of everything that is waited for
+	insecure    = "--insecure"
 )
 
 // rig is an installation: a lab that the previous release built and runs.
@@ -45,6 +48,13 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
+	major, minor, err := frr.Version()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if major > previousFRR {
+		t.Skipf("the previous release's lab knows FRR up to %d, here is %d.%d", previousFRR, major, minor)
+	}
 	r := &rig{t: t, new: os.Getenv("WEIR_BIN")}
 	if r.new == "" {
 		var err error
@@ -69,7 +79,9 @@ func newRig(t *testing.T) *rig {
 // weir runs a release's command line, which must succeed.
 func (r *rig) weir(bin string, args ...string) string {
 	r.t.Helper()
-	out, err := exec.Command(filepath.Join(bin, "weir"), args...).CombinedOutput()
+	cmd := exec.Command(filepath.Join(bin, "weir"), args...)
+	cmd.WaitDelay = time.Minute // what it leaves behind may have its output
+	out, err := cmd.CombinedOutput()
 	if err != nil {
 		r.t.Fatalf("weir %s: %v\n%s", strings.Join(args, " "), err, out)
 	}

@@ -3,12 +3,14 @@ package wireshark
 
 import (
 	"encoding/binary"
+	"errors"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -63,9 +65,9 @@ func frame(t *testing.T, private []byte) []byte {
 	return whole.Bytes()
 }
 
-func record(t *testing.T, frames [][]byte) string {
+func record(t *testing.T, folder string, frames [][]byte) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "gue.pcapng")
+	path := filepath.Join(folder, "gue.pcapng")
 	file, err := os.Create(path)
 	if err != nil {
 		t.Fatal(err)
@@ -85,6 +87,24 @@ func record(t *testing.T, frames [][]byte) string {
 		t.Fatal(err)
 	}
 	return path
+}
+
+// nobody runs tshark: as root Wireshark 4.4 and later run no scripts.
+const nobody = 65534
+
+// readable is a folder of the script that nobody may read.
+func readable(t *testing.T) string {
+	t.Helper()
+	folder, err := os.MkdirTemp("", "weir-wireshark-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(folder) })
+	text, err := os.ReadFile(script)
+	if err := errors.Join(err, os.Chmod(folder, 0o755), os.WriteFile(filepath.Join(folder, filepath.Base(script)), text, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	return folder
 }
 
 func TestDissector(t *testing.T) {
@@ -110,12 +130,16 @@ func TestDissector(t *testing.T) {
 	short[14+40+8] = 0x1f // hlen beyond the packet
 	frames = append(frames, short[:14+40+8+4+20])
 
-	args := []string{"-X", "lua_script:" + script, "-r", record(t, frames), "-T", "fields", "-E", "separator=|", "-o", "tcp.analyze_sequence_numbers:FALSE"}
+	folder := readable(t)
+	args := []string{"-X", "lua_script:" + filepath.Join(folder, filepath.Base(script)), "-r", record(t, folder, frames), "-T", "fields", "-E", "separator=|", "-o", "tcp.analyze_sequence_numbers:FALSE"}
 	for _, field := range fields {
 		args = append(args, "-e", field)
 	}
 	cmd := exec.Command("tshark", args...)
-	cmd.Env = append(os.Environ(), "HOME="+t.TempDir())
+	cmd.Env = append(os.Environ(), "HOME="+folder)
+	if os.Geteuid() == 0 {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	}
 	var complaints strings.Builder
 	cmd.Stderr = &complaints
 	out, err := cmd.Output()

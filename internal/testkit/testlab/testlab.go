@@ -26,6 +26,15 @@ func Must(t testing.TB, err error) {
 	}
 }
 
+// After waits, with traffic that goes on, but no longer than the test.
+func After(t *testing.T, d time.Duration) {
+	t.Helper()
+	select {
+	case <-time.After(d):
+	case <-t.Context().Done():
+	}
+}
+
 // Up builds a lab with the programs in the folder WEIR_BIN, or else in the repository's bin. It goes with the
 // test, which says what its programs logged if it failed. One of its name that a crash left goes first.
 func Up(t *testing.T, config netlab.Config) *netlab.Lab {

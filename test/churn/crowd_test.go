@@ -1,4 +1,4 @@
-package e2e
+package churn
 
 import (
 	"net/netip"
@@ -9,6 +9,7 @@ import (
 	"github.com/weirlb/weir/internal/lab/load"
 	"github.com/weirlb/weir/internal/lab/netload"
 	"github.com/weirlb/weir/internal/lab/stream"
+	"github.com/weirlb/weir/internal/testkit/testlab"
 )
 
 const clock = "15:04:05.000" // of what happened, to be compared with logs
@@ -33,20 +34,20 @@ func (l *churnLab) gatherSome(t *testing.T, client string, s *service, network s
 		streams, err := netload.StartStreams(t.Context(), l, client, stream.Config{
 			Network: network, Target: netip.AddrPortFrom(vip, 80), Streams: size,
 		})
-		must(t, err)
+		testlab.Must(t, err)
 		c.streams[vip] = streams
 	}
 	for _, streams := range c.streams {
-		must(t, streams.WaitOpened(t.Context(), 2*bound))
+		testlab.Must(t, streams.WaitOpened(t.Context(), 2*bound))
 	}
 	for _, vip := range s.vips {
 		if rate == 0 || network != stream.TCP { // flows are all alike
 			continue
 		}
 		run, err := netload.StartLoad(t.Context(), l, client, load.Config{
-			URL: url(vip, 80, "/"), Rate: rate, Duration: time.Hour, Timeout: 15 * time.Second,
+			URL: testlab.URL(vip), Rate: rate, Duration: time.Hour, Timeout: 15 * time.Second,
 		})
-		must(t, err)
+		testlab.Must(t, err)
 		c.new[vip] = run
 	}
 	return c
@@ -63,7 +64,7 @@ func (c *crowd) unbrokenBut(t *testing.T, killed string) {
 	t.Helper()
 	for vip, run := range c.new {
 		r, err := run.Stop()
-		must(t, err)
+		testlab.Must(t, err)
 		t.Logf("%s: %d new connections, %d failed, slowest %v", vip, r.Requests, r.Failed, r.Slowest)
 		reasons := map[string]int{}
 		for _, f := range r.Failures {
@@ -79,7 +80,7 @@ func (c *crowd) unbrokenBut(t *testing.T, killed string) {
 	}
 	for vip, streams := range c.streams {
 		r, err := streams.Stop()
-		must(t, err)
+		testlab.Must(t, err)
 		t.Logf("%s: %d streams, %d broken; %d blocks answered, slowest %v, %d lost", vip, r.Opened, r.Broken, r.Blocks, r.Slowest, r.Lost)
 		if r.Opened != c.size {
 			t.Errorf("%s: only %d of %d streams opened", vip, r.Opened, c.size)

@@ -1,4 +1,4 @@
-package e2e
+package churn
 
 import (
 	"strings"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirlb/weir/internal/lab/netlab"
 	"github.com/weirlb/weir/internal/lab/stream"
+	"github.com/weirlb/weir/internal/testkit/testlab"
 )
 
 // Every program is replaced under load, and nobody notices: muxes hand over or crash, one comes back
@@ -30,7 +31,7 @@ func (l *churnLab) testUpgrade(t *testing.T) {
 	l.change(t, s, 0, "host1-w1", "host2-w2")
 	l.replace(t, "weir-manager", unix.SIGKILL, nil, l.Of(netlab.Manager)...)
 	l.change(t, s, 1, "host1-w1", "host2-w2")
-	after(t, settle)
+	testlab.After(t, settle)
 	for _, c := range []*crowd{connections, older, flows} {
 		c.unbroken(t)
 	}
@@ -54,14 +55,14 @@ func (l *churnLab) replace(t *testing.T, program string, signal syscall.Signal, 
 	began := time.Now()
 	for _, n := range nodes {
 		p, err := l.Process(n.Name, program)
-		must(t, err)
-		must(t, p.Stop(signal, bound))
+		testlab.Must(t, err)
+		testlab.Must(t, p.Stop(signal, bound))
 		_, err = l.Restart(n.Name, program, more...)
-		must(t, err)
+		testlab.Must(t, err)
 	}
 	for _, n := range nodes {
 		// Under load a mux that makes tables anew may have to wait for its programs for half a minute.
-		must(t, netlab.Poll(t.Context(), 3*bound, func() error { return l.working(n) }))
+		testlab.Must(t, netlab.Poll(t.Context(), 3*bound, func() error { return l.working(n) }))
 		t.Logf("%s on %s, ended at %s by %v, is back %s after %.1f s", program, n.Name, began.Format(clock), signal,
 			strings.Join(more, " "), time.Since(began).Seconds())
 	}

@@ -1,4 +1,4 @@
-package e2e
+package churn
 
 import (
 	"fmt"
@@ -11,17 +11,19 @@ import (
 	"time"
 
 	"github.com/weirlb/weir/internal/lab/netlab"
+	"github.com/weirlb/weir/internal/testkit/testlab"
 )
 
 // What churn is about.
 const (
-	churnName   = "churn"
 	spareHost   = "host4" // its workloads join
 	modern      = "client1"
 	noTimestamp = "client2" // offers no TCP timestamps
 
 	longLived    = 2000 // of each family
 	newPerSecond = 200  // of each family
+
+	bound = 30 * time.Second // of what takes a second or two when the machine is idle
 )
 
 // service is what one scenario balances: a VIP of each family with TCP and UDP on port 80, on all
@@ -83,20 +85,13 @@ type churnLab struct {
 
 func newChurnLab(t *testing.T) *churnLab {
 	t.Helper()
-	bin, err := binFolder()
-	must(t, err)
-	lab, err := netlab.Up(t.Context(), netlab.Config{
-		Plan: netlab.Plan{Name: churnName, Clients: 5, Muxes: 5, Hosts: 4, Workloads: 4},
-		Bin:  bin, Later: []string{"mux5", spareHost}, Tied: true,
-	})
-	must(t, err)
-	t.Cleanup(func() {
-		lab.Report(t)
-		must(t, lab.Down())
+	lab := testlab.Up(t, netlab.Config{
+		Plan:  netlab.Plan{Name: "churn", Clients: 5, Muxes: 5, Hosts: 4, Workloads: 4},
+		Later: []string{"mux5", spareHost},
 	})
 	ns, err := lab.NS(noTimestamp)
-	must(t, err)
-	must(t, ns.Sysctl("net.ipv4.tcp_timestamps", "0"))
+	testlab.Must(t, err)
+	testlab.Must(t, ns.Sysctl("net.ipv4.tcp_timestamps", "0"))
 	return &churnLab{Lab: lab, muxes: 4, spare: "mux5"}
 }
 
@@ -119,7 +114,7 @@ func (l *churnLab) serveWith(t *testing.T, change func(*service)) *service {
 	}
 	l.apply(t, s)
 	for _, vip := range s.vips {
-		must(t, l.WaitRouted(t.Context(), bound, vip, l.muxes))
+		testlab.Must(t, l.WaitRouted(t.Context(), bound, vip, l.muxes))
 	}
 	return s
 }
@@ -129,11 +124,11 @@ func (l *churnLab) serveWith(t *testing.T, change func(*service)) *service {
 func (l *churnLab) apply(t *testing.T, s *service) {
 	t.Helper()
 	file := filepath.Join(l.Dir(), s.name+".yaml")
-	must(t, os.WriteFile(file, []byte(s.manifest(l.Lab)), 0o600))
+	testlab.Must(t, os.WriteFile(file, []byte(s.manifest(l.Lab)), 0o600))
 	if out, err := l.Weir("apply", "-f", file); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	must(t, netlab.Poll(t.Context(), bound, func() error {
+	testlab.Must(t, netlab.Poll(t.Context(), bound, func() error {
 		status, err := l.Status()
 		if err != nil {
 			return err
@@ -159,7 +154,7 @@ func (l *churnLab) change(t *testing.T, s *service, weight int, workloads ...str
 // die crashes a mux, which then is the spare one.
 func (l *churnLab) die(t *testing.T, mux string) {
 	t.Helper()
-	must(t, l.Crash(mux))
+	testlab.Must(t, l.Crash(mux))
 	l.spare = mux
 	l.muxes = len(l.atWork(netlab.Mux))
 }
@@ -175,14 +170,14 @@ func (l *churnLab) start(t *testing.T, nodes ...string) {
 		if _, err := l.Process(name, "weir-mux"); err == nil {
 			start = l.Revive
 		}
-		must(t, start(name))
+		testlab.Must(t, start(name))
 	}
 }
 
 // joined waits until the manager knows the nodes that were started.
 func (l *churnLab) joined(t *testing.T, nodes ...string) {
 	t.Helper()
-	must(t, netlab.Poll(t.Context(), bound, func() error {
+	testlab.Must(t, netlab.Poll(t.Context(), bound, func() error {
 		status, err := l.Status()
 		if err != nil {
 			return err
@@ -217,7 +212,7 @@ func (l *churnLab) upheaval(t *testing.T, s *service, victim string) {
 		t.Logf("%4.1f s: %s", time.Since(began).Seconds(), step.what)
 		step.do()
 		if i > 0 { // what is open feels the death of a mux while backends change
-			after(t, pause)
+			testlab.After(t, pause)
 		}
 	}
 	t.Logf("%4.1f s: over", time.Since(began).Seconds())
@@ -239,7 +234,7 @@ func (l *churnLab) counts(t *testing.T) counts {
 				continue // has not joined yet
 			}
 			verdicts, err := l.Verdicts(n.Name)
-			must(t, err)
+			testlab.Must(t, err)
 			for name, count := range verdicts {
 				all[kind][name] += count
 			}

@@ -1,4 +1,4 @@
-package e2e
+package churn
 
 import (
 	"fmt"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirlb/weir/internal/lab/netlab"
 	"github.com/weirlb/weir/internal/lab/stream"
+	"github.com/weirlb/weir/internal/testkit/testlab"
 )
 
 // testMovesEnd holds connections without timestamps, and UDP flows, over moves of buckets on top of each
@@ -24,21 +25,21 @@ func (l *churnLab) testMovesEnd(t *testing.T) {
 
 	first, second := []string{"host1-w1", "host2-w2"}, []string{"host3-w1", "host3-w2", "host3-w3"}
 	l.change(t, s, 0, first...)
-	after(t, pause)
+	testlab.After(t, pause)
 	l.die(t, "mux1")
-	after(t, pause)
+	testlab.After(t, pause)
 	l.change(t, s, 0, second...) // which had got buckets of the first, and keep them for now
 	manager, err := l.Process("manager", "weir-manager")
-	must(t, err)
-	must(t, manager.Stop(unix.SIGKILL, bound))
-	after(t, pause)
+	testlab.Must(t, err)
+	testlab.Must(t, manager.Stop(unix.SIGKILL, bound))
+	testlab.After(t, pause)
 	_, err = l.Restart("manager", "weir-manager")
-	must(t, err)
+	testlab.Must(t, err)
 	var ceding int
 	// poll asks until the number of backends that cede buckets fits. A mux that is dead does not count.
 	poll := func(fits func(n int) bool) {
 		t.Helper()
-		must(t, netlab.Poll(t.Context(), 3*bound, func() error {
+		testlab.Must(t, netlab.Poll(t.Context(), 3*bound, func() error {
 			status, err := l.Status()
 			if n := s.ceding(status); err == nil && !fits(n) {
 				err = fmt.Errorf("%d backends cede buckets, there were %d", n, ceding)
@@ -49,9 +50,9 @@ func (l *churnLab) testMovesEnd(t *testing.T) {
 	poll(func(n int) bool { ceding = n; return n > 0 })
 	many.unbroken(t)
 	poll(func(n int) bool { return n < ceding })
-	after(t, settle)
+	testlab.After(t, settle)
 	l.change(t, s, 1, append(first, second...)...) // undone
-	after(t, settle)
+	testlab.After(t, settle)
 	few.unbroken(t)
 	flows.unbroken(t)
 }

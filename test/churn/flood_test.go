@@ -1,4 +1,4 @@
-package e2e
+package churn
 
 import (
 	"fmt"
@@ -13,6 +13,7 @@ import (
 	"github.com/weirlb/weir/internal/lab/netlab"
 	"github.com/weirlb/weir/internal/lab/netload"
 	"github.com/weirlb/weir/internal/lab/stream"
+	"github.com/weirlb/weir/internal/testkit/testlab"
 )
 
 const (
@@ -44,8 +45,8 @@ func (l *churnLab) testFlood(t *testing.T) {
 	l.flood(t, "datagrams", config)
 	// A flow of which one datagram was seen is not trusted: half the limit is for those. Each core
 	// may have been about to remember one more.
-	if most, bound := l.remembered(t), flowLimit/2; most < bound*9/10 || most > bound+runtime.NumCPU() {
-		t.Errorf("a mux remembers %d flows of a VIP, want the limit of %d", most, bound)
+	if most, limit := l.remembered(t), flowLimit/2; most < limit*9/10 || most > limit+runtime.NumCPU() {
+		t.Errorf("a mux remembers %d flows of a VIP, want the limit of %d", most, limit)
 	}
 	connections.unbroken(t)
 	flows.unbroken(t)
@@ -59,7 +60,7 @@ func (l *churnLab) testFlood(t *testing.T) {
 func (l *churnLab) flood(t *testing.T, what string, config flood.Config) {
 	t.Helper()
 	r, err := netload.Flood(l, attacker, config)
-	must(t, err)
+	testlab.Must(t, err)
 	t.Logf("%d %s of spoofed sources in %v: %.0f a second", r.Packets, what, r.Took, float64(r.Packets)/r.Took.Seconds())
 	if r.Packets < 10*flowLimit {
 		t.Errorf("only %d %s: that is no flood", r.Packets, what)
@@ -84,7 +85,7 @@ func (l *churnLab) remembered(t *testing.T) int {
 			for rows.Next(&vip, &usage) {
 				most = max(most, usage.Cells[0])
 			}
-			must(t, rows.Err())
+			testlab.Must(t, rows.Err())
 		})
 	}
 	return int(most)
@@ -109,12 +110,12 @@ func (l *churnLab) memory(t *testing.T) map[string]uint64 {
 // tables goes through the maps of a mux's program.
 func (l *churnLab) tables(t *testing.T, mux string, each func(*ebpf.Map, *ebpf.MapInfo)) {
 	t.Helper()
-	for _, id := range mapIDs(t, programID(t, l.Lab, mux)) {
+	for _, id := range testlab.MapIDs(t, testlab.ProgramID(t, l.Lab, mux)) {
 		table, err := ebpf.NewMapFromID(id)
-		must(t, err)
+		testlab.Must(t, err)
 		info, err := table.Info()
-		must(t, err)
+		testlab.Must(t, err)
 		each(table, info)
-		must(t, table.Close())
+		testlab.Must(t, table.Close())
 	}
 }

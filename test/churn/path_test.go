@@ -1,4 +1,4 @@
-package e2e
+package churn
 
 import (
 	"crypto/sha256"
@@ -15,6 +15,7 @@ import (
 
 	"github.com/weirlb/weir/internal/lab/echo"
 	"github.com/weirlb/weir/internal/lab/netlab"
+	"github.com/weirlb/weir/internal/testkit/testlab"
 )
 
 const (
@@ -30,7 +31,7 @@ func (l *churnLab) largePackets(t *testing.T, s *service, client string) {
 	t.Helper()
 	hash := sha256.New()
 	_, err := io.CopyN(hash, &echo.Pattern{}, mebibytes)
-	must(t, err)
+	testlab.Must(t, err)
 	want := hex.EncodeToString(hash.Sum(nil))
 	for _, n := range l.Of(netlab.Workload)[:2] { // without Weir, the path does carry it
 		l.transfer(t, client, netip.AddrPortFrom(n.IPv4, netlab.EchoPort), want)
@@ -43,7 +44,7 @@ func (l *churnLab) largePackets(t *testing.T, s *service, client string) {
 				t.Fatalf("%s: only workloads like %v answered", vip, met)
 			}
 			node, err := l.Node(l.transfer(t, client, netip.AddrPortFrom(vip, 80), want))
-			must(t, err)
+			testlab.Must(t, err)
 			met[node.Native] = node.Name
 		}
 		t.Logf("%s: transferred 10 MiB each way with %v", vip, met)
@@ -53,10 +54,10 @@ func (l *churnLab) largePackets(t *testing.T, s *service, client string) {
 // transfer loads 10 MiB down and up, and returns to whom.
 func (l *churnLab) transfer(t *testing.T, client string, server netip.AddrPort, want string) (workload string) {
 	t.Helper()
-	script := fmt.Sprintf("set -o pipefail; curl -gsSf --max-time 20 '%s' | tee >(sha256sum >&2) | "+
-		"curl -gsSf --max-time 20 -H Expect: -T - '%s'", url(server.Addr(), server.Port(), fmt.Sprintf("/bytes/%d", mebibytes)), url(server.Addr(), server.Port(), "/upload"))
+	script := fmt.Sprintf("set -o pipefail; curl -gsSf --max-time 20 'http://%s/bytes/%d' | tee >(sha256sum >&2) | "+
+		"curl -gsSf --max-time 20 -H Expect: -T - 'http://%s/upload'", server, mebibytes, server)
 	out, err := l.Run(client, "bash", "-c", script)
-	must(t, err)
+	testlab.Must(t, err)
 	if got := strings.Count(out, want); got != 2 {
 		t.Fatalf("%s: want the checksum %s of the download and of the upload, got %s", server, want, out)
 	}
@@ -65,7 +66,7 @@ func (l *churnLab) transfer(t *testing.T, client string, server netip.AddrPort, 
 	if at < 0 {
 		t.Fatalf("%s: no answer to the upload: %s", server, out)
 	}
-	must(t, json.NewDecoder(strings.NewReader(out[at:])).Decode(&received))
+	testlab.Must(t, json.NewDecoder(strings.NewReader(out[at:])).Decode(&received))
 	return received.Backend
 }
 
@@ -74,7 +75,7 @@ func (l *churnLab) transfer(t *testing.T, client string, server netip.AddrPort, 
 // "router" at that moment. Then the node is sent to learn again.
 func (l *churnLab) learned(t *testing.T, node string, to netip.Addr) {
 	t.Helper()
-	must(t, netlab.Poll(t.Context(), bound, func() error {
+	testlab.Must(t, netlab.Poll(t.Context(), bound, func() error {
 		out, err := l.Run(node, "ip", "route", "get", to.String())
 		if err != nil {
 			return err
@@ -84,7 +85,7 @@ func (l *churnLab) learned(t *testing.T, node string, to netip.Addr) {
 			t.Logf("%s to %s: %s", node, to, route)
 			return nil
 		}
-		_, err = l.Run(node, "bash", "-c", "head -c 1000000 /dev/zero | curl -gsSf --max-time 5 -H Expect: -T - '"+url(to, 80, "/upload")+"'")
+		_, err = l.Run(node, "bash", "-c", "head -c 1000000 /dev/zero | curl -gsSf --max-time 5 -H Expect: -T - '"+testlab.URL(to)+"upload'")
 		return errors.Join(fmt.Errorf("%s learned no MTU on the way to %s: %s", node, to, route), err)
 	}))
 }
@@ -94,14 +95,14 @@ func (l *churnLab) testPaths(t *testing.T) {
 	s := l.serve(t)
 	t.Run("fragments", func(t *testing.T) { l.fragments(t, s) })
 	t.Run("narrow", func(t *testing.T) {
-		must(t, l.Narrow(narrow, narrowMTU))
+		testlab.Must(t, l.Narrow(narrow, narrowMTU))
 		l.largePackets(t, s, narrow)
 		for _, vip := range s.vips {
 			l.learned(t, narrow, vip)
 		}
 	})
 	t.Run("deaf", func(t *testing.T) {
-		must(t, l.IgnoreMSS(deaf))
+		testlab.Must(t, l.IgnoreMSS(deaf))
 		l.largePackets(t, s, deaf)
 		for _, vip := range s.vips {
 			l.learned(t, deaf, vip)
@@ -115,18 +116,18 @@ func (l *churnLab) fragments(t *testing.T, s *service) {
 	before := l.counts(t)
 	defer func() { l.since(t, before, nil) }()
 	ns, err := l.NS(modern)
-	must(t, err)
+	testlab.Must(t, err)
 	payload := strings.Repeat("fragment", 1000)
 	for _, vip := range s.vips {
 		backends := map[string]int{}
 		for range 100 {
 			var conn net.Conn
-			must(t, ns.Do(func() (err error) {
+			testlab.Must(t, ns.Do(func() (err error) {
 				conn, err = net.Dial("udp", netip.AddrPortFrom(vip, 80).String())
 				return err
 			}))
 			backend, err := echoLarge(conn, payload)
-			must(t, err)
+			testlab.Must(t, err)
 			backends[backend]++
 		}
 		if len(backends) < 2 {

@@ -1,4 +1,6 @@
-package e2e
+// Package churn holds thousands of connections and flows in a lab of its own while muxes, hosts and backends come and go,
+// are flooded and replaced. None may break, so it has the machine to itself.
+package churn
 
 import (
 	"fmt"
@@ -10,6 +12,7 @@ import (
 
 	"github.com/weirlb/weir/internal/lab/netlab"
 	"github.com/weirlb/weir/internal/lab/stream"
+	"github.com/weirlb/weir/internal/testkit/testlab"
 )
 
 // Muxes and backends come and go while thousands of connections are open, and none of them breaks.
@@ -19,7 +22,6 @@ import (
 //	client2  none                    └── host1 .. host3   host4 joins
 //	                                       └── w1 .. w4: odd ones behind interfaces, even ones native
 func TestChurn(t *testing.T) {
-	t.Parallel() // beside others with a lab of their own
 	l := newChurnLab(t)
 	t.Run("paths", l.testPaths)
 	t.Run("flood", l.testFlood)
@@ -47,7 +49,7 @@ func TestChurn(t *testing.T) {
 			if scenario.victim != "" {
 				l.upheaval(t, s, scenario.victim)
 			}
-			after(t, settle)
+			testlab.After(t, settle)
 			c.unbroken(t)
 			l.since(t, before, map[netlab.Kind][]string{netlab.Mux: scenario.layers})
 		})
@@ -62,19 +64,19 @@ func (l *churnLab) testKilledBackend(t *testing.T) {
 	s := l.serveWith(t, func(s *service) { s.check = "      healthCheck: {tcp: {}, interval: 1s}\n" })
 	c := l.gatherSome(t, modern, s, stream.TCP, longLived/4, 0)
 	server, err := l.Process(killed, "weir")
-	must(t, err)
-	must(t, server.Stop(unix.SIGKILL, bound))
-	must(t, netlab.Poll(t.Context(), bound, func() error {
+	testlab.Must(t, err)
+	testlab.Must(t, server.Stop(unix.SIGKILL, bound))
+	testlab.Must(t, netlab.Poll(t.Context(), bound, func() error {
 		status, err := l.Status()
 		if err != nil {
 			return err
 		}
 		return s.without(status, l.Lab, killed)
 	}))
-	after(t, settle)
+	testlab.After(t, settle)
 	c.unbrokenBut(t, killed)
 	_, err = l.Restart(killed, "weir")
-	must(t, err)
+	testlab.Must(t, err)
 }
 
 // without says that a service still has buckets for a workload.
