@@ -3,7 +3,13 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-major=$(node --version 2>/dev/null | sed 's/^v\([0-9]*\).*/\1/')
+# Debian 13's Node is new enough, 12's is not.
+offered=$(apt-cache policy nodejs 2>/dev/null | sed -n 's/.*Candidate: \([0-9]*\)\..*/\1/p' || true)
+if ! command -v node >/dev/null && [ "$(id -u)" = 0 ] && [ "${offered:-0}" -ge 20 ]; then
+	echo "ui: installing nodejs and npm"
+	DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends nodejs npm >/dev/null || echo "ui: apt-get could not install them" >&2
+fi
+major=$(node --version 2>/dev/null | sed 's/^v\([0-9]*\).*/\1/' || true)
 if [ "${major:-0}" -lt 20 ]; then
 	[ "${2:-}" = --may-skip ] && { echo "ui: skipped, Node 20 or later is not installed"; exit 0; }
 	echo "ui: Node 20 or later is not installed: the page needs it to be built and tested, a manager does not" >&2

@@ -39,6 +39,7 @@ func TestLabInBrowser(t *testing.T) {
 	leads, err := l.leader()
 	must(t, err)
 	urls := strings.Split(l.ManagerURLs(), ",")
+	l.sessionsEndEverywhere(t, urls)
 	measured, err := filepath.Abs("../../out/ui/lab.jsonl")
 	must(t, err)
 	must(t, os.RemoveAll(measured))
@@ -141,6 +142,50 @@ func (l lab) leader() (int, error) {
 		}
 	}
 	return 0, fmt.Errorf("no manager leads: %s", out)
+}
+
+// sessionsEndEverywhere begins a session of a user at each manager, which that one alone knows, and ends the user.
+func (l lab) sessionsEndEverywhere(t *testing.T, urls []string) {
+	t.Helper()
+	token, err := l.Weir("user", "create", "bob", "--tenant", "*", "--role", "viewer")
+	must(t, err)
+	ask := func(url string, args ...string) string {
+		t.Helper()
+		out, err := l.Run(browser, "curl", append([]string{"--silent", "--show-error", "--insecure", "--max-time", "10", "--header", "Sec-Fetch-Site: same-origin", url}, args...)...)
+		must(t, err)
+		return out
+	}
+	var cookies []string
+	for _, url := range urls {
+		answer := ask(url+"/ui/session", "--include", "--json", fmt.Sprintf(`{"token": %q}`, strings.TrimSpace(token)))
+		_, cookie, found := strings.Cut(answer, "__Host-weir=")
+		if !found {
+			t.Fatalf("no session began at %s: %s", url, answer)
+		}
+		value, _, _ := strings.Cut(cookie, ";")
+		cookies = append(cookies, "Cookie: __Host-weir="+value)
+	}
+	status := func(url, cookie string) string {
+		t.Helper()
+		return ask(url+"/ui/sessions", "--output", "/dev/null", "--write-out", "%{http_code}", "--header", cookie)
+	}
+	for i, url := range urls {
+		if own, other := status(url, cookies[i]), status(url, cookies[(i+1)%len(urls)]); own != "200" || other != "401" {
+			t.Errorf("%s answers %s in its own session, and %s in another manager's", url, own, other)
+		}
+	}
+	_, err = l.Weir("user", "delete", "bob")
+	must(t, err)
+	deleted := time.Now()
+	for i, url := range urls {
+		must(t, netlab.Poll(t.Context(), bound, func() error {
+			if got := status(url, cookies[i]); got != "401" {
+				return fmt.Errorf("%s answers %s in a session of a user that is deleted", url, got)
+			}
+			return nil
+		}))
+	}
+	t.Logf("no manager had a session of the user %v after it was deleted", time.Since(deleted))
 }
 
 func (l lab) kill(node, program string) error {

@@ -179,6 +179,27 @@ test("the keyboard alone suffices: sign in, a VIP, explain", async ({ page }) =>
   await expect(page.getByRole("heading", { name: "Steps" })).toBeVisible();
 });
 
+test("forged cookies are nobody's", async ({ page, context }) => {
+  await signIn(page, viewer);
+  const cookie = (await context.cookies()).find((c) => c.name === "__Host-weir");
+  if (!cookie) throw new Error("there is no session");
+  const { value } = cookie;
+  const middle = value.length >> 1;
+  const other = value[middle] === "x" ? "y" : "x";
+  const visit = async (forged: string) => {
+    await context.addCookies([{ ...cookie, value: forged }]);
+    await page.goto("about:blank");
+    await page.goto("/ui/#/vips");
+  };
+  for (const forged of [value.slice(0, middle) + other + value.slice(middle + 1), value.slice(0, -1), value + value, "x".repeat(value.length), "admin"]) {
+    await visit(forged);
+    await expect(page.getByLabel("Your token")).toBeVisible();
+    await expect(page.getByText("red-shop")).toHaveCount(0);
+  }
+  await visit(value);
+  await expect(page.getByRole("link", { name: "red-shop", exact: true })).toBeVisible();
+});
+
 test("sessions end: signed out, no script reads the cookie", async ({ page, context }) => {
   await signIn(page, admin);
   expect(await page.evaluate(() => document.cookie + JSON.stringify(localStorage) + JSON.stringify(sessionStorage))).toBe("{}{}");

@@ -100,13 +100,15 @@ export async function explained(page: Page, flow: Flow): Promise<string> {
   const shown = page.locator("code", { hasText: "weir explain" });
   await expect(shown).toContainText(`:${flow.fromPort}`);
   const args = (await shown.innerText()).split(" ").slice(1).map((word) => ["arg", word.replaceAll("'", "")]);
-  const told = await order("weir", args);
-  const steps = told.split("\n").map((line) => /^ {2}\d+\. (.*)/.exec(line)?.[1]).filter((step) => step);
-  if (steps.length === 0) {
-    await expect.poll(async () => told.includes(await page.getByRole("alert").innerText().catch(() => "nothing is wrong")), { message: told }).toBe(true);
-    return "";
-  }
-  await expect(page.locator(".steps li")).toHaveText(steps as string[]);
+  let told = "";
+  // Buckets' moves end and health changes meanwhile, and the page asks each 5 s: both are asked until they say the same.
+  await expect(async () => {
+    told = await order("weir", args);
+    const steps = told.split("\n").map((line) => /^ {2}\d+\. (.*)/.exec(line)?.[1] ?? "").filter((step) => step);
+    if (steps.length === 0) expect(told).toContain(await page.getByRole("alert").innerText({ timeout: 2_000 }));
+    else await expect(page.locator(".steps li")).toHaveText(steps, { timeout: 2_000 });
+  }).toPass({ timeout: 30_000 });
+  if (!/^ {2}\d+\. /m.test(told)) return "";
   const [, address, host] = / backend (\S+) on host (\S+) /.exec(told) ?? [];
   const backend = address ? `${address} on ${host}` : "";
   await expect(page.locator("section[aria-labelledby=answer] dd", { hasText: backend || "none: see the steps" })).toBeVisible();

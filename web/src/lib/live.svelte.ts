@@ -37,13 +37,24 @@ export class Live<T> {
   error = $state("");
   /** Reads at once, while it polls. */
   again: () => void = () => {};
+  private due = 0; // timer of a read that was asked for
+  private last = 0; // when it was read
+  /** What is shown has changed: reads within a second, and not twice within two, however often it is called. */
+  soon = (): void => {
+    this.due ||= window.setTimeout(() => {
+      this.due = 0;
+      this.again();
+    }, Math.max(1000, this.last + 2000 - Date.now()));
+  };
 
   /** Reads every so many seconds, from an $effect: what it returns ends it. */
   poll(seconds: number, read: (signal: AbortSignal) => Promise<T>): () => void {
     const ended = new AbortController();
     let timer = 0;
     let busy = false;
+    let missed = false; // it was to read while it did
     const again = async () => {
+      missed = busy;
       if (busy) return;
       busy = true;
       let wait = seconds;
@@ -51,9 +62,11 @@ export class Live<T> {
       // depend on the value: it would begin anew with each answer.
       if (!document.hidden || untrack(() => this.value) === undefined) {
         try {
+          this.last = Date.now();
           const value = await read(ended.signal);
           if (ended.signal.aborted) return;
           this.value = value;
+          if (missed) wait = Math.min(wait, 1);
           this.error = app.lost = "";
         } catch (err) {
           if (ended.signal.aborted) return;

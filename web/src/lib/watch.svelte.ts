@@ -1,6 +1,6 @@
 // What streams tell of: nodes, what needs attention, events, and rates of the last 15 minutes.
 
-import { stream } from "./api";
+import { ApiError, stream } from "./api";
 import { follow, heard } from "./live.svelte";
 import type { EventJson, NodeJson } from "../gen/v1/resource_pb";
 import type { GetStatusResponseJson, WarningJson, WatchEventsRequestJson, WatchRatesRequestJson, WatchRatesResponseJson } from "../gen/v1/weir_pb";
@@ -70,15 +70,20 @@ export class Events {
   value = $state.raw<EventJson[]>([]);
   error = $state("");
 
-  /** Keeps the newest that fit; news is called when one that fits, or a write, may have happened since the page asked first. */
+  /** Keeps the newest that fit; news is called when one that fits, or a write, may have happened since the page asked first. A
+   * stream that was lost goes on where it ended, or lists all anew if managers do not remember that; one of a request with a version
+   * begins there. */
   follow(request: WatchEventsRequestJson, most: number, fits: (e: EventJson) => boolean = () => true, news: () => void = () => {}): () => void {
-    const asked = Date.now();
+    let asked = Date.now();
+    const all = new Map<string, EventJson>();
+    let version = request.resourceVersion;
     return follow(
       async (signal) => {
-        const all = new Map<string, EventJson>();
-        let whole = false;
         if (Date.now() - asked > 5000) news(); // a stream begins when the page is seen, which may be long after it asked first
-        await stream("WeirService/WatchEvents", request, (message) => {
+        const from = version;
+        let whole = Boolean(from);
+        if (!whole) all.clear();
+        const streamed = stream("WeirService/WatchEvents", { ...request, resourceVersion: from }, (message) => {
           heard();
           this.error = "";
           const e = message.event;
@@ -91,8 +96,17 @@ export class Events {
             if (all.size > most && oldest !== undefined) all.delete(oldest);
           }
           whole ||= message.type === "bookmark";
-          if (whole) this.value = [...all.values()].reverse();
+          if (!whole) return;
+          version = message.resourceVersion ?? version;
+          this.value = [...all.values()].reverse();
         }, signal);
+        await streamed.catch((err) => {
+          if (err instanceof ApiError && err.code === "out_of_range") {
+            version = undefined;
+            asked = 0; // what happened since is not told one by one
+          }
+          throw err;
+        });
       },
       (why) => (this.error = why),
     );
