@@ -74,10 +74,10 @@ local function weir(buffer, pinfo, tree)
 end
 
 function gue.dissector(buffer, pinfo, tree)
-	if buffer:len() < 4 or bit32.rshift(buffer(0, 1):uint(), 6) ~= 0 then
+	if buffer:len() < 4 or buffer(0, 1):bitfield(0, 2) ~= 0 then
 		return 0 -- variant 1 has no header of its own
 	end
-	local length = 4 + 4 * bit32.band(buffer(0, 1):uint(), 0x1f)
+	local length = 4 + 4 * buffer(0, 1):bitfield(3, 5)
 	local header = tree:add(gue, buffer(0, math.min(length, buffer:len())))
 	header:add(f.variant, buffer(0, 1))
 	header:add(f.control, buffer(0, 1))

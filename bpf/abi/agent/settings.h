@@ -20,6 +20,8 @@ struct agent_settings {
 			    options */
 	__u32 mss4; /* the most that a workload's SYN may announce; 0: leave the option alone */
 	__u32 mss6;
+	__u32 ipv4_tunnels; /* 1: those of the workloads here are IPv4 alone */
+	__u32 pad;
 };
 
-_Static_assert(sizeof(struct agent_settings) == 88, "agent_settings");
+_Static_assert(sizeof(struct agent_settings) == 96, "agent_settings");

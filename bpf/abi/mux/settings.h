@@ -23,7 +23,7 @@ struct mux_settings {
 	enum settings_flag flags;
 	__u64 generation; /* of the tables, for the control plane: packets do not read it */
 	__u64 mac; /* of the interface: the first 8 bytes of a frame to it, less the last 2 */
-	__u32 mss4; /* what an answer to a SYN announces, as hosts' agents do; 0: the least */
+	__u32 mss4; /* what an answer to a SYN announces: it fits every tunnel; 0: the least */
 	__u32 mss6;
 };
 

@@ -18,6 +18,12 @@ enum gue_format {
 	GUE_WEIR_WORDS = 2, /* hlen of struct gue_weir alone */
 	/* Bytes: IPv6, UDP, GUE with its fields, and the tunnel of another backend. */
 	OUTER_HEADER_MAX = 40 + 8 + 4 + 8 + 16,
+	/*
+	 * Of connections that began behind a tunnel of IPv4: in IPv6 to another backend, which it
+	 * names, while their bucket moves. A switch's VXLAN in IPv4 has 50, IPv4 that names
+	 * IPv6 56.
+	 */
+	OUTER_HEADER_IPV4 = 40 + 8 + 4 + 8 + 4,
 };
 ABI_ENUM(gue_format);
 

@@ -195,6 +195,7 @@ func peered(vip, tunnel, dip string, peers ...string) model.HostBackend {
 func TestBucketMoves(t *testing.T) {
 	w := newWorld(t)
 	ns, before := w.plugBefore()
+	w.outer = outerIPv4
 	for _, c := range []struct{ vip, now, dip, before string }{
 		{nativeVIP4, hostDIP4, hostDIP4, beforeDIP4}, {nativeVIP6, hostDIP4, hostDIP6, beforeDIP6},
 	} {

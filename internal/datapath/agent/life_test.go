@@ -218,7 +218,7 @@ func TestUplinkChanges(t *testing.T) {
 	listen(t, w.host, hostDIP4)
 	connection := dial(t, w.client, nativeVIP4)
 	defer connection.Close()
-	wantMSS(t, connection, nativeVIP4, 1400)
+	wantMSS(t, connection, nativeVIP4, clampedMSS(nativeVIP4, 1400, outerMost))
 }
 
 // TestAdoptsItsOwn shares all tables with the same version that ran before: nothing needs to be migrated.

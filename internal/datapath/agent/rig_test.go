@@ -140,7 +140,6 @@ func (r *rig) fill() {
 		abi.WriteTable(r.objects.Workloads, workloads),
 		r.changeSettings(func(s *bpf.AgentAgentSettings) {
 			s.Uplink, s.Mtu, s.CookieScale = uplinkIndex, uplinkMTU, cookieScaleOfTests
-			s.Mss4, s.Mss6 = clamped4, clamped6
 			s.Address4, s.Address6 = bpf.ToAddress(netip.MustParseAddr(host4)), bpf.ToAddress(netip.MustParseAddr(host6))
 		}))
 	if err != nil {

@@ -94,7 +94,7 @@ func (w *world) sendHeld(notices *snat.Notices, sender *snat.Sender, held []snat
 	w.t.Helper()
 	for {
 		for _, n := range held {
-			packet, err := n.Packet(external, w.datapath.MTU())
+			packet, err := n.Packet(external, w.datapath.MSS(external.Addr().Is6()))
 			w.must(err, sender.Transmit(n.Flow.Remote.Addr(), packet))
 		}
 		last := held[len(held)-1]

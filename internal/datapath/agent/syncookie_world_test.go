@@ -165,7 +165,7 @@ func (a *answerer) to(frame []byte) (pkt.Packet, bool) {
 		p.Seq, p.Ack = syncookie.Make(model.MakesSYNCookies(a.secrets), flow, offer, now), tcp.Seq+1
 		ethernet := parsed.LinkLayer().(*layers.Ethernet)
 		p.Source, p.Destination = pkt.MAC(ethernet.DstMAC), pkt.MAC(ethernet.SrcMAC)
-	}, pkt.MSS(uint16(clampedMSS(vip.String(), 1500)+12)))
+	}, pkt.MSS(uint16(clampedMSS(vip.String(), 1500, outerMost)+12)))
 	if offer.SACK && offer.Timestamps {
 		answer = answer.With(pkt.TCPOptions(layers.TCPOption{OptionType: layers.TCPOptionKindSACKPermitted, OptionLength: 2}))
 	}

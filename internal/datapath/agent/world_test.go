@@ -28,6 +28,7 @@ type world struct {
 	pins                            string
 	datapath                        *agent.Datapath
 	mux                             *relay.Relay
+	outer                           int // bytes of outer header that the host's agent leaves room for
 }
 
 const (
@@ -59,6 +60,7 @@ func newOrderedWorld(t *testing.T) *world {
 func emptyWorld(t *testing.T) *world {
 	t.Helper()
 	return &world{
+		outer:  outerMost,
 		t:      t,
 		client: newNS(t, "client"), network: newNS(t, "network"), host: newNS(t, "host"), workload: newNS(t, "workload"),
 		pins: fmt.Sprintf("/sys/fs/bpf/weir-agent-test-%d", os.Getpid()),

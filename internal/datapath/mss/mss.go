@@ -38,11 +38,18 @@ func For(room int, v6 bool) int {
 	return max(most, 0)
 }
 
-// fillsBuffers says whether what two buffers leave of a block is less than a segment of so many bytes.
+// fewBytes are so few that a sender which has only these left is as slow as with a small buffer: 1 and 7 are, 50 are not.
+const fewBytes = 32
+
+// fillsBuffers says whether what two buffers leave of a block is less than a segment of so many bytes, and what they leave of
+// two blocks is not one segment and few bytes: those would be left for long, for each pair of blocks adds as few.
 func fillsBuffers(segment int) bool {
 	for _, b := range buffers {
 		whole := b / segment * segment
 		if whole == 0 || block%whole >= segment {
+			return false
+		}
+		if left := 2*(block%whole) - segment; left >= 0 && left < fewBytes {
 			return false
 		}
 	}

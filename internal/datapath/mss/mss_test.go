@@ -25,6 +25,7 @@ func TestFor(t *testing.T) {
 		{mtu: 9216, v4: 9100, v6: 9080},
 		{mtu: 65535, v4: 65227, v6: 65227, why: "one is as large as a buffer"},
 		{mtu: 1 << 20, v4: 65227, v6: 65227, why: "no packet is larger than 64 KiB"},
+		{mtu: 1532, v4: 1398, v6: 1396, why: "of two blocks, buffers of 1387 leave one segment and one byte"},
 	} {
 		if v4, v6 := For(c.mtu-76, false), For(c.mtu-76, true); v4 != c.v4 || v6 != c.v6 {
 			t.Errorf("MTU %d: %d and %d, not %d and %d: %s", c.mtu, v4, v6, c.v4, c.v6, c.why)
@@ -55,7 +56,7 @@ func TestForFits(t *testing.T) {
 
 // The rule against throughput of one connection of iperf3 as it was measured, of kernels whose buffers hold 65343 bytes.
 func TestFillsBuffers(t *testing.T) {
-	for segment, fast := range map[int]bool{1448: true, 1380: true, 1352: true, 1428: false, 1404: false, 1372: false, 1364: false} {
+	for segment, fast := range map[int]bool{1448: true, 1417: true, 1386: true, 1387: false, 1481: false, 1482: true, 1380: true, 1352: true, 1428: false, 1404: false, 1372: false, 1364: false} {
 		t.Run(fmt.Sprint(segment), func(t *testing.T) {
 			if got := fillsBuffers(segment); got != fast {
 				t.Errorf("fills buffers: %v", got)

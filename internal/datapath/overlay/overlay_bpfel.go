@@ -125,11 +125,12 @@ type overlayFlowhashKey struct {
 type overlayGueFormat uint32
 
 const (
-	overlayGueFormatGUE_PORT         overlayGueFormat = 6080
-	overlayGueFormatGUE_HLEN_MASK    overlayGueFormat = 31
-	overlayGueFormatGUE_WEIR_VERSION overlayGueFormat = 1
-	overlayGueFormatGUE_WEIR_WORDS   overlayGueFormat = 2
-	overlayGueFormatOUTER_HEADER_MAX overlayGueFormat = 76
+	overlayGueFormatGUE_PORT          overlayGueFormat = 6080
+	overlayGueFormatGUE_HLEN_MASK     overlayGueFormat = 31
+	overlayGueFormatGUE_WEIR_VERSION  overlayGueFormat = 1
+	overlayGueFormatGUE_WEIR_WORDS    overlayGueFormat = 2
+	overlayGueFormatOUTER_HEADER_MAX  overlayGueFormat = 76
+	overlayGueFormatOUTER_HEADER_IPV4 overlayGueFormat = 64
 )
 
 type overlayNetworkAddress struct {

@@ -163,7 +163,7 @@ func (r *realMuxes) dialFrom(ns *netns.NS, vni uint32, port uint16) (*tenantConn
 		return nil, fmt.Errorf("connect from port %d of network %d: %w", port, vni, err)
 	}
 	r.Cleanup(func() { _ = c.Close() })
-	return c, c.SetDeadline(time.Now().Add(120 * time.Second))
+	return c, c.SetDeadline(time.Now().Add(5 * time.Minute))
 }
 
 // talk has the echo answer so many messages, none of them another connection's.

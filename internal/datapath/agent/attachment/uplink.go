@@ -12,7 +12,6 @@ import (
 	"github.com/cilium/ebpf/link"
 
 	"github.com/weirlb/weir/internal/datapath/agent/bpf"
-	"github.com/weirlb/weir/internal/datapath/mss"
 	"github.com/weirlb/weir/internal/datapath/pin"
 )
 
@@ -78,12 +77,6 @@ type Uplink struct{ c Config }
 // NewUplink is attached to nothing yet.
 func NewUplink(c Config) *Uplink { return &Uplink{c} }
 
-// SetMSS sets what workloads may announce with the MTU of the settings.
-func SetMSS(s *bpf.AgentAgentSettings) {
-	room := int(s.Mtu) - int(bpf.AgentGueFormatOUTER_HEADER_MAX)
-	s.Mss4, s.Mss6 = uint32(mss.For(room, false)), uint32(mss.For(room, true))
-}
-
 // Refresh reads the uplink again: its MTU bounds the MSS, and an interface that was made anew
 // gets its programs back. Call it when the uplink has changed.
 func (u *Uplink) Refresh() error {
@@ -96,7 +89,6 @@ func (u *Uplink) Refresh() error {
 	err = bpf.ChangeSettings(u.c.Objects, func(s *bpf.AgentAgentSettings) {
 		s.Uplink = uint32(now.index)
 		s.Mtu = uint32(now.mtu)
-		SetMSS(s)
 		s.Address4 = bpf.ToAddress(now.first(netip.Addr.Is4))
 		s.Address6 = bpf.ToAddress(now.first(netip.Addr.Is6))
 		u.c.Settings(s)
@@ -109,11 +101,14 @@ func (u *Uplink) Refresh() error {
 		u.c.Folder.Attach(ToUplink, link.TCXOptions{Interface: now.index, Program: u.c.Objects.ToUplink, Attach: ebpf.AttachTCXEgress}))
 }
 
-// MTU is that of the uplink.
-func (u *Uplink) MTU() int {
+// MSS is what a workload's SYN of a family may announce; 0: not known.
+func (u *Uplink) MSS(v6 bool) int {
 	var s bpf.AgentAgentSettings
 	if err := u.c.Objects.Settings.Get(&s); err != nil {
 		return 0
 	}
-	return int(s.Mtu)
+	if v6 {
+		return int(s.Mss6)
+	}
+	return int(s.Mss4)
 }

@@ -41,6 +41,8 @@ type AgentAgentSettings struct {
 	Multipath      uint32
 	Mss4           uint32
 	Mss6           uint32
+	Ipv4Tunnels    uint32
+	Pad            uint32
 }
 
 type AgentChainPeer struct {
@@ -175,11 +177,12 @@ const (
 type AgentGueFormat uint32
 
 const (
-	AgentGueFormatGUE_PORT         AgentGueFormat = 6080
-	AgentGueFormatGUE_HLEN_MASK    AgentGueFormat = 31
-	AgentGueFormatGUE_WEIR_VERSION AgentGueFormat = 1
-	AgentGueFormatGUE_WEIR_WORDS   AgentGueFormat = 2
-	AgentGueFormatOUTER_HEADER_MAX AgentGueFormat = 76
+	AgentGueFormatGUE_PORT          AgentGueFormat = 6080
+	AgentGueFormatGUE_HLEN_MASK     AgentGueFormat = 31
+	AgentGueFormatGUE_WEIR_VERSION  AgentGueFormat = 1
+	AgentGueFormatGUE_WEIR_WORDS    AgentGueFormat = 2
+	AgentGueFormatOUTER_HEADER_MAX  AgentGueFormat = 76
+	AgentGueFormatOUTER_HEADER_IPV4 AgentGueFormat = 64
 )
 
 type AgentGueKind uint32

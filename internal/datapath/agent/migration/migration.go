@@ -137,7 +137,7 @@ func derive(table *ebpf.Map) error {
 	if settings.Mss4 != 0 || settings.Mss6 != 0 {
 		return nil
 	}
-	attachment.SetMSS(&settings)
+	settings.SetMSS()
 	if err := table.Put(uint32(0), &settings); err != nil {
 		return fmt.Errorf("write settings: %w", err)
 	}

@@ -104,10 +104,34 @@ func (r *Rules) setTunnels(rules map[model.HostBackendKey]model.HostBackend) err
 	for key := range rules {
 		tunnels[bpf.ToAddress(key.Tunnel)] = 1
 	}
+	ipv4 := true
+	for t := range tunnels {
+		ipv4 = ipv4 && bpf.FromAddress(t).Is4()
+	}
+	if !ipv4 { // before one of IPv6 is there
+		if err := r.setIPv4Tunnels(0); err != nil {
+			return err
+		}
+	}
 	if err := abi.WriteTable(r.c.Objects.Tunnels, tunnels); err != nil {
 		return fmt.Errorf("set tunnels: %w", err)
 	}
+	if ipv4 {
+		return r.setIPv4Tunnels(1)
+	}
 	return nil
+}
+
+// setIPv4Tunnels notes whether tunnels are IPv4 alone, 1: clients' segments may be larger then.
+func (r *Rules) setIPv4Tunnels(alone uint32) error {
+	var s bpf.AgentAgentSettings
+	if err := r.c.Objects.Settings.Get(&s); err != nil {
+		return fmt.Errorf("read settings: %w", err)
+	}
+	if s.Ipv4Tunnels == alone {
+		return nil
+	}
+	return bpf.ChangeSettings(r.c.Objects, func(s *bpf.AgentAgentSettings) { s.Ipv4Tunnels = alone })
 }
 
 // SetMuxes makes the addresses of prefixes the only outer sources whose packets are decapsulated,

@@ -8,25 +8,23 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/datapath/agent/session"
-	"github.com/weirlb/weir/internal/datapath/mss"
 	"github.com/weirlb/weir/internal/model"
 )
 
-// Offsets in headers, and what a SYN must leave room for.
+// Offsets in headers, and flags.
 const (
 	v4Header, v6Header, tcpHeader = 20, 40, 20
-	outerHeaderMax                = int(bpf.AgentGueFormatOUTER_HEADER_MAX)
 
 	protocolTCP, protocolUDP, protocolICMPv6 = 6, 17, 58
 
 	flagSYN, flagRST, flagACK = 0x02, 0x04, 0x10
 )
 
-// Packet is the IP packet of a notice as it leaves, from the external address and port. Its checksums are
-// made anew: those of a workload on this machine may not have been filled in yet.
-func (n Notice) Packet(external netip.AddrPort, mtu int) ([]byte, error) {
+// Packet is the IP packet of a notice as it leaves, from the external address and port; a SYN announces at most mss bytes a
+// segment, or what it does if mss is 0. Its checksums are made anew: those of a workload on this machine may not have been
+// filled in yet.
+func (n Notice) Packet(external netip.AddrPort, mss int) ([]byte, error) {
 	packet, l4, v4 := slices.Clone(n.Frame[n.L3:]), n.L4-n.L3, external.Addr().Is4()
 	if len(packet) < l4Base(v4) {
 		return nil, errors.New("is cut short")
@@ -53,7 +51,7 @@ func (n Notice) Packet(external netip.AddrPort, mtu int) ([]byte, error) {
 		if len(packet) < l4+tcpHeader {
 			return nil, errors.New("is cut short")
 		}
-		clampMSS(packet[l4:], mss.For(mtu-outerHeaderMax, !v4))
+		clampMSS(packet[l4:], mss)
 	}
 	setChecksum(packet, l4, byte(n.Flow.Protocol), v4)
 	return packet, nil

@@ -305,11 +305,12 @@ const (
 type MuxGueFormat uint32
 
 const (
-	MuxGueFormatGUE_PORT         MuxGueFormat = 6080
-	MuxGueFormatGUE_HLEN_MASK    MuxGueFormat = 31
-	MuxGueFormatGUE_WEIR_VERSION MuxGueFormat = 1
-	MuxGueFormatGUE_WEIR_WORDS   MuxGueFormat = 2
-	MuxGueFormatOUTER_HEADER_MAX MuxGueFormat = 76
+	MuxGueFormatGUE_PORT          MuxGueFormat = 6080
+	MuxGueFormatGUE_HLEN_MASK     MuxGueFormat = 31
+	MuxGueFormatGUE_WEIR_VERSION  MuxGueFormat = 1
+	MuxGueFormatGUE_WEIR_WORDS    MuxGueFormat = 2
+	MuxGueFormatOUTER_HEADER_MAX  MuxGueFormat = 76
+	MuxGueFormatOUTER_HEADER_IPV4 MuxGueFormat = 64
 )
 
 type MuxHeavyHitter struct {

@@ -27,11 +27,12 @@ type SwitchCounter struct {
 type SwitchGueFormat uint32
 
 const (
-	SwitchGueFormatGUE_PORT         SwitchGueFormat = 6080
-	SwitchGueFormatGUE_HLEN_MASK    SwitchGueFormat = 31
-	SwitchGueFormatGUE_WEIR_VERSION SwitchGueFormat = 1
-	SwitchGueFormatGUE_WEIR_WORDS   SwitchGueFormat = 2
-	SwitchGueFormatOUTER_HEADER_MAX SwitchGueFormat = 76
+	SwitchGueFormatGUE_PORT          SwitchGueFormat = 6080
+	SwitchGueFormatGUE_HLEN_MASK     SwitchGueFormat = 31
+	SwitchGueFormatGUE_WEIR_VERSION  SwitchGueFormat = 1
+	SwitchGueFormatGUE_WEIR_WORDS    SwitchGueFormat = 2
+	SwitchGueFormatOUTER_HEADER_MAX  SwitchGueFormat = 76
+	SwitchGueFormatOUTER_HEADER_IPV4 SwitchGueFormat = 64
 )
 
 type SwitchHost struct {

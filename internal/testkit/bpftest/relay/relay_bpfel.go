@@ -21,11 +21,12 @@ type relayAddress struct {
 type relayGueFormat uint32
 
 const (
-	relayGueFormatGUE_PORT         relayGueFormat = 6080
-	relayGueFormatGUE_HLEN_MASK    relayGueFormat = 31
-	relayGueFormatGUE_WEIR_VERSION relayGueFormat = 1
-	relayGueFormatGUE_WEIR_WORDS   relayGueFormat = 2
-	relayGueFormatOUTER_HEADER_MAX relayGueFormat = 76
+	relayGueFormatGUE_PORT          relayGueFormat = 6080
+	relayGueFormatGUE_HLEN_MASK     relayGueFormat = 31
+	relayGueFormatGUE_WEIR_VERSION  relayGueFormat = 1
+	relayGueFormatGUE_WEIR_WORDS    relayGueFormat = 2
+	relayGueFormatOUTER_HEADER_MAX  relayGueFormat = 76
+	relayGueFormatOUTER_HEADER_IPV4 relayGueFormat = 64
 )
 
 type relayWay struct {
