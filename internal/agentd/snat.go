@@ -27,7 +27,7 @@ func (o *Options) ports(datapath *agent.Datapath, manager snat.Manager) (snat.Co
 	}
 	config := snat.Config{
 		Datapath: datapath, Sender: sender, Manager: manager, Read: notices.Read, Live: datapath.LiveSNAT(),
-		Excepted: managerPrefixes(o.Manager), MTU: datapath.MTU, Bounds: o.Queue,
+		Excepted: managerPrefixes(o.Manager), MSS: datapath.MSS, Bounds: o.Queue,
 	}
 	return config, func() {
 		_ = notices.Close()

@@ -39,6 +39,8 @@ func (u Use) Compare(other Use) int {
 		cmp.Compare(u.Name, other.Name), cmp.Compare(u.Host, other.Host))
 }
 
+var _ = sorted.Register(Use.Compare)
+
 // Of are the uses of an address for one purpose, in order.
 func (a Addresses) Of(address netip.Addr, as Purpose) iter.Seq[Use] {
 	return func(yield func(Use) bool) {

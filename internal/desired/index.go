@@ -131,6 +131,8 @@ func (p place) Compare(other place) int {
 	return cmp.Or(cmp.Compare(p.host, other.host), cmp.Compare(p.vip, other.vip))
 }
 
+var _ = sorted.Register(place.Compare)
+
 // ReplaceVIP takes over where vip has workloads, in the place of old.
 func (p *places) ReplaceVIP(old, vip model.VIP) { replace(&p.Map, eachPlace, old, vip) }
 
@@ -173,6 +175,8 @@ type ofTenant struct{ tenant, vip string }
 func (o ofTenant) Compare(other ofTenant) int {
 	return cmp.Or(cmp.Compare(o.tenant, other.tenant), cmp.Compare(o.vip, other.vip))
 }
+
+var _ = sorted.Register(ofTenant.Compare)
 
 // ReplaceVIP takes over whose vip is, in the place of old.
 func (t *byTenant) ReplaceVIP(old, vip model.VIP) {

@@ -35,6 +35,8 @@ func (p autoPlace) Compare(other autoPlace) int {
 	return cmp.Or(p.vip.Compare(other.vip), cmp.Compare(p.name, other.name))
 }
 
+var _ = sorted.Register(autoPlace.Compare)
+
 // ask is what its owner asks for.
 type ask struct {
 	tenant            string
@@ -105,12 +107,16 @@ func (p switchPlace) Compare(other switchPlace) int {
 	return cmp.Or(cmp.Compare(p.name, other.name), p.vip.Compare(other.vip))
 }
 
+var _ = sorted.Register(switchPlace.Compare)
+
 type tipPlace struct{ tip, vip netip.Addr }
 
 // Compare orders them by TIP.
 func (p tipPlace) Compare(other tipPlace) int {
 	return cmp.Or(p.tip.Compare(other.tip), p.vip.Compare(other.vip))
 }
+
+var _ = sorted.Register(tipPlace.Compare)
 
 // Clone returns Placements that may be written to.
 func (p Placements) Clone() Placements {

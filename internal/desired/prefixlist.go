@@ -62,6 +62,8 @@ func (n naming) Compare(other naming) int {
 	return cmp.Or(cmp.Compare(n.list, other.list), cmp.Compare(n.vip, other.vip))
 }
 
+var _ = sorted.Register(naming.Compare)
+
 func eachNaming(vip model.VIP, do func(naming)) {
 	named := map[string]bool{}
 	for _, e := range vip.Endpoints {

@@ -10,6 +10,8 @@ import (
 	"github.com/weirlb/weir/internal/sorted"
 )
 
+var _ = sorted.Register(model.EndpointKey.Compare)
+
 // Key is the key of endpoint e of vip.
 func Key(vip model.VIP, e model.Endpoint) model.EndpointKey {
 	return model.EndpointKey{VIP: vip.Address, Protocol: e.Protocol, Port: e.Port}

@@ -44,6 +44,8 @@ type quarantines struct {
 	seen   map[quarantined]time.Time  // when each was seen first
 	byTime sorted.Map[sighting, none] // the same ones, in order
 	empty  map[model.SNATKey]bool     // allocations of no range, to nobody who is listed
+
+	uses map[string]map[model.SNATKey]*weirv1.SNATUse // of hosts that were asked about in this round, as they reported
 }
 
 // quarantined names ranges of a workload that are in quarantine.
@@ -68,6 +70,8 @@ type none = struct{}
 func (s sighting) Compare(other sighting) int {
 	return cmp.Or(s.at.Compare(other.at), s.of.key.Compare(other.of.key), cmp.Compare(s.of.since, other.of.since))
 }
+
+var _ = sorted.Register(sighting.Compare)
 
 func newQuarantines(a *Allocator) *quarantines {
 	return &quarantines{Allocator: a, seen: map[quarantined]time.Time{}, empty: map[model.SNATKey]bool{}}
@@ -143,6 +147,7 @@ func (q *quarantines) longer(key model.SNATKey, r snatport.Quarantined, than tim
 
 // expired are the keys of allocations with ranges whose quarantine is over.
 func (q *quarantines) expired(s *store.State, now time.Time) (keys []model.SNATKey) {
+	q.uses = nil
 	for key := range q.due(now) {
 		if _, some := q.withoutExpired(s, key, now); some {
 			keys = append(keys, key)
@@ -209,7 +214,7 @@ func (q *quarantines) isStillHeld(s *store.State, key model.SNATKey, h snatport.
 	if said, _ := q.Reported(s, s.Nodes.At(h.Host)); now.Sub(said.Seen) > oldReport {
 		return true
 	}
-	uses := q.ReportedUses(s, h.Host)
+	uses := q.usesOf(s, h.Host)
 	if !key.IsBlock() {
 		return uses[key].GetRanges() > 0
 	}
@@ -219,6 +224,19 @@ func (q *quarantines) isStillHeld(s *store.State, key model.SNATKey, h snatport.
 		}
 	}
 	return false
+}
+
+// usesOf reads the report of a host once a round: many keys of one may be due at a time.
+func (q *quarantines) usesOf(s *store.State, host string) map[model.SNATKey]*weirv1.SNATUse {
+	uses, read := q.uses[host]
+	if !read {
+		uses = q.ReportedUses(s, host)
+		if q.uses == nil {
+			q.uses = map[string]map[model.SNATKey]*weirv1.SNATUse{}
+		}
+		q.uses[host] = uses
+	}
+	return uses
 }
 
 // ReportedUses are what a host reported last of the workloads on it.

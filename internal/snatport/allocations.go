@@ -10,6 +10,8 @@ import (
 	"github.com/weirlb/weir/internal/sorted"
 )
 
+var _ = sorted.Register(model.SNATKey.Compare)
+
 // Allocations is what workloads have of the ports of VIPs. A copy that was not made by Clone is read only.
 type Allocations struct {
 	sorted.Map[model.SNATKey, Allocation]

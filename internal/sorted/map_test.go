@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -91,4 +92,26 @@ func BenchmarkWriteToACopy(b *testing.B) {
 			}
 		})
 	}
+}
+
+// Two orders of one type of keys would be a matter of which package initializes first.
+func TestKeysHaveOneOrder(t *testing.T) {
+	defer func() {
+		if got := fmt.Sprint(recover()); !strings.Contains(got, "keys of string are registered twice") {
+			t.Errorf("got %q", got)
+		}
+	}()
+	sorted.Register(strings.Compare)
+}
+
+// A type of keys that nobody registered is told at the first write.
+func TestKeysHaveAnOrder(t *testing.T) {
+	defer func() {
+		if got := fmt.Sprint(recover()); !strings.Contains(got, "sorted_test.unordered have no order") {
+			t.Errorf("got %q", got)
+		}
+	}()
+	type unordered struct{}
+	var m sorted.Map[unordered, int]
+	m.Set(unordered{}, 1)
 }

@@ -131,7 +131,7 @@ func (w *blockWorld) list() wire.HostUpdate {
 func (w *blockWorld) start(t *testing.T) *Ports {
 	t.Helper()
 	p := New(Config{
-		Datapath: w, Sender: w, Manager: w, MTU: func() int { return 1500 }, Live: slices.Collect(maps.Values(w.tables)),
+		Datapath: w, Sender: w, Manager: w, MSS: func(bool) int { return 1370 }, Live: slices.Collect(maps.Values(w.tables)),
 	}, "h1", slog.New(slog.DiscardHandler), func([]netip.Addr) {})
 	p.now = func() time.Duration { return w.clock }
 	mustApply(t, p, w.list())

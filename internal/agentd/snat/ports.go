@@ -52,9 +52,9 @@ type Config struct {
 	Manager  Manager
 	// Read waits for the next notice of the data plane, until the deadline. Once that is closed it fails with fs.ErrClosed.
 	Read     func(deadline time.Time) (agentsnat.Notice, error)
-	Live     []model.HostSNAT // of the data plane at the start
-	Excepted []netip.Prefix   // the managers' addresses: connections to them are not translated
-	MTU      func() int       // of the uplink
+	Live     []model.HostSNAT  // of the data plane at the start
+	Excepted []netip.Prefix    // the managers' addresses: connections to them are not translated
+	MSS      func(v6 bool) int // the most that a workload's SYN may announce; 0: not known
 	Bounds   QueueBounds
 }
 
@@ -123,8 +123,8 @@ type snatClient struct {
 
 // closedRange is a range that is closed to new flows, before it is released.
 type closedRange struct {
-	since   time.Time
-	offered bool // to the manager, which may have released it: it is not opened again
+	since   time.Time // zero: the tables show it since the last look
+	offered bool      // to the manager, which may have released it: it is not opened again
 }
 
 // queuedFlow is a flow that waits for a port.
@@ -238,6 +238,11 @@ func (p *Ports) applyPorts() error {
 	if p.failure != "" && err == nil {
 		for _, b := range p.blocks {
 			b.pool.Rest(p.now()) // the tables showed until now what workloads had returned
+		}
+		for _, client := range p.workloads {
+			for r, closed := range client.releasing {
+				client.releasing[r] = closedRange{offered: closed.offered}
+			}
 		}
 	}
 	p.failure = failure

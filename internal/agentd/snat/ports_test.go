@@ -111,7 +111,7 @@ var portKey = model.SNATKey{VIP: netip.MustParseAddr("203.0.113.20"), Address: n
 func newPortWorld(t *testing.T, ranges ...model.Range) (*portWorld, *Ports) {
 	t.Helper()
 	w := &portWorld{given: []uint32{300}}
-	p := New(Config{Datapath: w, Sender: w, Manager: w, MTU: func() int { return 1500 }}, "h1", slog.New(slog.DiscardHandler), func([]netip.Addr) {})
+	p := New(Config{Datapath: w, Sender: w, Manager: w, MSS: func(bool) int { return 1370 }}, "h1", slog.New(slog.DiscardHandler), func([]netip.Addr) {})
 	err := p.Apply(wire.HostUpdate{SNATSnapshot: true, SNAT: []model.HostSNAT{{
 		Key: portKey, Ranges: ranges, MaxPorts: 64, KeepPorts: 8, IdleTimeout: time.Minute, Exhausted: model.ExhaustedReject, Written: 3,
 	}}})

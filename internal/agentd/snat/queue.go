@@ -90,7 +90,7 @@ func (p *Ports) assignQueued(client *snatClient, now time.Time) (lacking int) {
 // transmit sends the queued packets of a flow in order, and opens the flow if no more have arrived meanwhile.
 func (p *Ports) transmit(client *snatClient, held *queuedFlow) {
 	for _, n := range held.notices {
-		packet, err := n.Packet(held.port, p.config.MTU())
+		packet, err := n.Packet(held.port, p.config.MSS(held.port.Addr().Is6()))
 		if err == nil {
 			err = p.config.Sender.Transmit(held.flow.Remote.Addr(), packet)
 		}

@@ -24,6 +24,12 @@ func (p *Ports) release(ctx context.Context, now time.Time) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.failure != "" {
+		p.warn("close ranges", p.applyPorts())
+	}
+	if p.failure != "" { // the tables may show as open what is closed, so that new flows begin there
+		return
+	}
 	changed := false
 	for _, use := range uses {
 		client := p.workloads[use.Key.Address]
@@ -45,7 +51,7 @@ func (p *Ports) release(ctx context.Context, now time.Time) {
 		}
 		p.releaseRanges(ctx, client, own)
 	}
-	if changed || p.failure != "" { // until the tables are written nothing is lent
+	if changed {
 		p.warn("close ranges", p.applyPorts())
 	}
 	lending{p}.balanceBlocks(ctx, now)
@@ -66,6 +72,11 @@ func (c *snatClient) releasableRanges(idle map[model.Range]time.Duration, now ti
 // closeRanges closes reclaimed and idle ranges to new flows, and opens idle ones again that are needed after all. Of its own
 // a workload keeps some, of the host's block none.
 func (c *snatClient) closeRanges(lent, reclaim []model.Range, idle map[model.Range]time.Duration, now time.Time) (changed bool) {
+	for r, closed := range c.releasing {
+		if closed.since.IsZero() {
+			c.releasing[r] = closedRange{since: now, offered: closed.offered}
+		}
+	}
 	reclaim = slices.Concat(c.config.Reclaim, reclaim)
 	for _, r := range reclaim {
 		if _, closed := c.releasing[r]; !closed && (slices.Contains(c.config.Ranges, r) || slices.Contains(lent, r)) {

@@ -139,6 +139,8 @@ func (p place) Compare(other place) int {
 	return cmp.Or(cmp.Compare(p.host, other.host), cmp.Compare(p.network, other.network))
 }
 
+var _ = sorted.Register(place.Compare)
+
 // member is a host that a network has workloads on.
 type member struct{ network, host string }
 
@@ -146,6 +148,8 @@ type member struct{ network, host string }
 func (m member) Compare(other member) int {
 	return cmp.Or(cmp.Compare(m.network, other.network), cmp.Compare(m.host, other.host))
 }
+
+var _ = sorted.Register(member.Compare)
 
 // places say which networks have workloads on which hosts, both ways.
 type places struct {

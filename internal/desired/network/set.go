@@ -45,6 +45,8 @@ func (w wanted) Compare(other wanted) int {
 	return cmp.Or(cmp.Compare(w.network, other.network), w.address.Compare(other.address), cmp.Compare(w.vip, other.vip), cmp.Compare(w.mode, other.mode))
 }
 
+var _ = sorted.Register(wanted.Compare)
+
 // Port is an interface of a host.
 type Port struct{ Host, Interface string }
 
@@ -52,6 +54,8 @@ type Port struct{ Host, Interface string }
 func (p Port) Compare(other Port) int {
 	return cmp.Or(cmp.Compare(p.Host, other.Host), cmp.Compare(p.Interface, other.Interface))
 }
+
+var _ = sorted.Register(Port.Compare)
 
 // Usage is what a tenant has of its quotas of networks.
 type Usage struct{ Networks, Workloads, Attachments uint32 }

@@ -25,6 +25,8 @@ func (u TokenUse) Compare(other TokenUse) int {
 	return cmp.Or(strings.Compare(u.Token, other.Token), strings.Compare(u.Name, other.Name), strings.Compare(u.Key, other.Key))
 }
 
+var _ = sorted.Register(TokenUse.Compare)
+
 // path is what its key is below keyspace.TokenUses.
 func (u TokenUse) path() string { return u.Token + "/" + u.Name + "/" + u.Key }
 
