@@ -25,7 +25,6 @@ rm -rf "$dir/weir"
 git clone --quiet --no-hardlinks . "$dir/weir"
 
 # shellcheck disable=SC2016 # the shell inside expands these
-mkdir -p "$dir/weir/out"
 unshare --mount --pid --fork --kill-child bash -euc '
 	mount --make-rprivate /
 	mount --bind "$1" "$1"  # ip netns exec wants a root that is a mount point
@@ -34,5 +33,9 @@ unshare --mount --pid --fork --kill-child bash -euc '
 	mount -t bpf bpf "$1/sys/fs/bpf"
 	mount --rbind /dev "$1/dev"
 	mount -t tmpfs tmpfs "$1/run"
-	exec env -i HOME=/weir/out TERM=dumb PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin chroot "$1" make -C /weir "${@:2}"
+	mkdir "$1/run/before"
+	cd "$1"
+	pivot_root . run/before # not chroot: there nobody may make a user namespace, and systemd does
+	umount -l /run/before
+	exec env -i HOME=/root TERM=dumb PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin make -C /weir "${@:2}"
 ' bare "$dir" "${targets[@]}"

@@ -43,7 +43,7 @@ for arch in "${archs[@]}"; do
 	bin=$work/bin-$arch
 	mkdir -p "$bin"
 	if [ "$arch" = "$(go env GOHOSTARCH)" ]; then
-		for program in "${programs[@]}"; do ln -s "$native/$program" "$bin/"; done
+		cp -L "${programs[@]/#/$native/}" "$bin/" # a package of a link would hold the link
 	else
 		CGO_ENABLED=0 GOARCH=$arch go build -trimpath -ldflags "$ldflags" -o "$bin/" "${programs[@]/#/./cmd/}"
 	fi

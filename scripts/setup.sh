@@ -29,6 +29,7 @@ needs=(
 	createrepo_c:createrepo-c
 	/usr/sbin/bird:bird2
 	/usr/sbin/lldpd:lldpd
+	man:man-db
 	chromium:chromium
 )
 

@@ -208,6 +208,10 @@ func endpointWarning(s *store.State, vip model.VIP, e model.Endpoint) string {
 		health := desired.HealthOf(&s.State, vip, e, b).Health
 		all.count(b, health)
 	}
+	why := "no backend is healthy"
+	if all.unhealthy == 0 {
+		why = "no backend was checked yet"
+	}
 	switch {
 	case all.total == 0:
 		return "has no backends: the muxes drop what arrives"
@@ -216,9 +220,9 @@ func endpointWarning(s *store.State, vip model.VIP, e model.Endpoint) string {
 	case all.total == all.draining+all.pending:
 		return "all backends drain: new connections are dropped"
 	case all.serving == 0 && e.AllUnhealthy == model.Refuse:
-		return "no backend is healthy: new connections are dropped"
+		return why + ": new connections are dropped"
 	case all.serving == 0:
-		return "no backend is healthy: connections go to all of them"
+		return why + ": connections go to all of them"
 	}
 	return ""
 }

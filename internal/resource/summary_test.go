@@ -211,3 +211,36 @@ func TestHostsThatAreNotThere(t *testing.T) {
 		t.Errorf("one host joined, and these are told of: %v", all.HostBackends)
 	}
 }
+
+// A VIP that was made a moment ago is not in the trouble of one whose backends are broken.
+func TestAnEndpointThatDoesNotServeSaysWhy(t *testing.T) {
+	e := model.Endpoint{Protocol: model.TCP, Port: 80, HealthCheck: &model.HealthCheck{}, Backends: []model.Backend{
+		{Host: "host1", Address: netip.MustParseAddr("10.3.1.11"), Port: 80, Weight: 1},
+		{Host: "host1", Address: netip.MustParseAddr("10.3.1.12"), Port: 80, Weight: 1},
+	}}
+	vip := model.VIP{Name: "shop", Address: netip.MustParseAddr("203.0.113.10"), Endpoints: []model.Endpoint{e}}
+	refusing := e
+	refusing.AllUnhealthy = model.Refuse
+	for _, c := range []struct {
+		of     model.Endpoint
+		health []model.Health
+		want   string
+	}{
+		{e, nil, "no backend was checked yet: connections go to all of them"},
+		{refusing, nil, "no backend was checked yet: new connections are dropped"},
+		{e, []model.Health{model.HealthUnhealthy}, "no backend is healthy: connections go to all of them"},
+		{refusing, []model.Health{model.HealthUnhealthy, model.HealthUnhealthy}, "no backend is healthy: new connections are dropped"},
+		{e, []model.Health{model.HealthUnhealthy, model.HealthHealthy}, ""},
+	} {
+		s := &store.State{}
+		s.PutNode(model.Node{Name: "host1", Role: model.RoleHost})
+		reported := desired.HostHealth{}
+		for i, health := range c.health {
+			reported[desired.HealthKey{Endpoint: desired.Key(vip, e), Backend: e.Backends[i].AddrPort()}] = model.BackendHealth{Health: health}
+		}
+		s.Health.Set("host1", reported)
+		if got := endpointWarning(s, vip, c.of); got != c.want {
+			t.Errorf("%v of two backends: %q, want %q", c.health, got, c.want)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package packages
 
 import (
+	"cmp"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,7 +14,8 @@ import (
 )
 
 // stage makes a room like furnish, but with systemd as its first process, in namespaces of every kind: process ids,
-// network, control groups. Of this machine's units only what the journal needs is left. $1 is the folder at /mnt.
+// network, control groups. Of the machine's units only what the journal needs is left. $1 is the folder at /mnt, $3 the root
+// that the room begins with.
 const stage = `
 set -e
 floor=$(mktemp -d)
@@ -24,7 +26,7 @@ mount -t cgroup2 cgroup2 "$floor/groups"
 group="$floor/groups$(sed -n 's/^0:://p' /proc/self/cgroup)/weir-packages-$$"
 mkdir "$group"
 trap 'find "$group" -depth -type d -exec rmdir {} +' EXIT
-mount -t overlay overlay -o "lowerdir=/,upperdir=$floor/up,workdir=$floor/work" "$floor/room"
+mount -t overlay overlay -o "lowerdir=$3,upperdir=$floor/up,workdir=$floor/work" "$floor/room"
 (
 	echo "$BASHPID" >"$group/cgroup.procs"
 	exec setpriv --pdeathsig KILL unshare --mount --pid --net --uts --ipc --cgroup --fork --kill-child bash -ec "$2" room "$floor/room" "$1"
@@ -65,10 +67,10 @@ exec chroot . /bin/sh -c 'umount -l /old && exec env -i container=other PATH=/us
 `
 
 // bootRoom makes a room in which systemd runs, with a folder of this machine at /mnt. It has no network but loopback.
-// The process id is that of its systemd.
+// The process id is that of its systemd. WEIR_ROOT names the root of another machine to begin with.
 func bootRoom(t *testing.T, folder string) (r *room, pid int) {
 	t.Helper()
-	cmd := exec.Command("unshare", "--mount", "bash", "-c", stage, "stage", folder, boot)
+	cmd := exec.Command("unshare", "--mount", "bash", "-c", stage, "stage", folder, boot, cmp.Or(os.Getenv("WEIR_ROOT"), "/"))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	var printed strings.Builder
 	cmd.Stdout, cmd.Stderr = &printed, &printed

@@ -138,6 +138,7 @@ func aptInstalls(t *testing.T, out string) {
 	r.run("apt-get update " + only)
 	r.run("DEBIAN_FRONTEND=noninteractive apt-get install -qy " + only + " weir-agent")
 	holds(t, r.run("dpkg-query -W -f '${Version}' weir-agent"), "1.0.0")
+	holds(t, r.run("stat -c %F /usr/bin/weir-agent"), "regular file") // the room has this machine's files, which a link would find
 	holds(t, r.run("man -l /usr/share/man/man8/weir-agent.8.gz"), "--uplink", "WEIR-AGENT(8)")
 	r.run("man -l /usr/share/man/man8/weir-agent-status.8.gz")
 	r.run(". /usr/share/bash-completion/completions/weir-agent && complete -p weir-agent")

@@ -11,12 +11,14 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weirlb/weir/internal/lab/netns"
 )
 
 // The machines of docs/start/three-servers.md: four under systemd, each with a root and namespaces of its own, and a
-// client behind the router. The switch between router and servers is a bridge of the router's.
+// client behind the router. The switch between router and servers is a bridge of the router's. WEIR_PACKAGES is a folder
+// with the packages that they get; by default they are made here.
 //
 //	client eth0 ── out  router  br0 ── p1, p2, p3 ── eth0 of server1, server2, server3
 //	198.51.100.2   .1           10.0.0.1, 2001:db8:10::1
@@ -77,7 +79,7 @@ func raise(t *testing.T) *machines {
 		if err := errors.Join(router.PassXDP(port), router.SetOffload(port, netns.TxChecksum, false)); err != nil {
 			t.Fatal(err)
 		}
-		m.rooms[name].run(fmt.Sprintf(`cd /mnt/1.0.0
+		m.rooms[name].run(fmt.Sprintf(`cd /mnt
 ip address add 10.0.0.1%d/24 dev eth0 && ip address add 2001:db8:10::1%[1]d/64 dev eth0 nodad
 ip route add default via 10.0.0.1 && ip -6 route add default via 2001:db8:10::1`, i))
 	}
@@ -94,7 +96,11 @@ func join(t *testing.T, a *netns.NS, aName string, b *netns.NS, bName string) {
 // boot starts a machine, and gives its network namespace a name for as long as the test runs.
 func (m *machines) boot(t *testing.T, name string) *netns.NS {
 	t.Helper()
-	r, pid := bootRoom(t, versions(t))
+	packages := os.Getenv("WEIR_PACKAGES")
+	if packages == "" {
+		packages = versions(t) + "/1.0.0"
+	}
+	r, pid := bootRoom(t, packages)
 	m.rooms[name], m.pids[name] = r, pid
 	r.run("hostname " + name)
 	attached := "start-" + name
@@ -171,14 +177,21 @@ func split(block string) (commands []string) {
 	return commands
 }
 
-// reachBoth asks until both servers have answered by both VIPs: the router's routes lead there, and the mux spreads.
+// reachBoth asks until both servers have answered by both VIPs: the router's routes lead there, and the mux spreads. A
+// server that was not healthy yet when the manager died has no part until it is back. No request may fail meanwhile.
 func (m *machines) reachBoth(t *testing.T) {
 	t.Helper()
 	for _, url := range []string{"http://203.0.113.80/", "http://[2001:db8:113::80]/"} {
-		command := `for i in $(seq 32); do curl --silent --show-error --max-time 5 '` + url + `'; done | sort | uniq -c`
-		out, err := m.client.Run("bash", "-c", command)
-		if err != nil || !strings.Contains(out, "server2") || !strings.Contains(out, "server3") || strings.Contains(out, "curl") {
-			t.Errorf("%s: %v\n%s", url, err, out)
+		command := `for i in $(seq 32); do curl --silent --show-error --max-time 5 '` + url + `' || exit; done | sort | uniq -c`
+		for began := time.Now(); ; {
+			out, err := m.client.Run("bash", "-o", "pipefail", "-c", command)
+			if err == nil && strings.Contains(out, "server2") && strings.Contains(out, "server3") {
+				break
+			}
+			if err != nil || time.Since(began) > time.Minute {
+				t.Errorf("%s: %v\n%s", url, err, out)
+				break
+			}
 		}
 	}
 }
