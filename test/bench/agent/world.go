@@ -39,9 +39,10 @@ const (
 	vipPort, dipPort = 80, 8080
 	slot             = 4711
 	muxAddress       = "10.78.2.254"
-
-	outerHeader = 76 // bytes that the agent leaves room for
 )
+
+// outerHeader is how many bytes the agent leaves room for where all tunnels are of the family.
+var outerHeader = map[string]int{"v4": 64, "v6": 76}
 
 // Host numbers in the subnets. To the second address of the client, workloads without the agent announce an MSS as small as
 // with it.
@@ -118,6 +119,8 @@ type world struct {
 	servers         []*exec.Cmd
 	pins            string
 	stop            func() error // of agent and mux
+	datapath        *agent.Datapath
+	family          string // of the tunnels that the host serves now
 }
 
 func newWorld(n network) (w *world, err error) {
@@ -188,7 +191,7 @@ func (w *world) connect() error {
 // announce has a workload tell the client's second address the MSS that the agent would leave.
 func (w *world) announce(ns *netns.NS, subnet, gateway int) (err error) {
 	for _, family := range []string{"v4", "v6"} {
-		most := mss.For(w.mtu-outerHeader, family == "v6")
+		most := mss.For(w.mtu-outerHeader[family], family == "v6")
 		_, failed := ns.Run("ip", "route", "add", at(family, 1, smallClientHost).String(),
 			"via", at(family, subnet, gateway).String(), "advmss", strconv.Itoa(most))
 		err = errors.Join(err, failed)
@@ -267,6 +270,9 @@ type target struct {
 
 // measure takes all measurements of a row, one right after the other; which is the first one changes.
 func (w *world) measure(r *result, round int, how options) (p pair, err error) {
+	if err := w.fill(r.Family); err != nil {
+		return p, err
+	}
 	from := at(r.Family, 1, clientHost)
 	byAgent := func(in encapsulation) target { return target{from, vipOf(r.Family, r.Workload, in), vipPort} }
 	dip := w.without.dip(r.Family, r.Workload)
@@ -297,8 +303,8 @@ func (w *world) startAgent() error {
 	if err != nil {
 		return err
 	}
-	w.stop = datapath.Unload
-	if err := w.fill(datapath); err != nil {
+	w.stop, w.datapath = datapath.Unload, datapath
+	if err := w.fill("v4"); err != nil {
 		return err
 	}
 	mux, err := w.startMux()
@@ -309,7 +315,11 @@ func (w *world) startAgent() error {
 	return nil
 }
 
-func (w *world) fill(datapath *agent.Datapath) error {
+// fill has the host serve the VIPs of a family alone: that of tunnels says how large clients' segments may be.
+func (w *world) fill(family string) error {
+	if family == w.family {
+		return nil
+	}
 	index, err := w.with.host.Index("w0")
 	if err != nil {
 		return err
@@ -317,6 +327,9 @@ func (w *world) fill(datapath *agent.Datapath) error {
 	var backends []model.HostBackend
 	workloads := map[netip.Addr]int{}
 	err = w.eachVIP(func(vip, dip netip.Addr, kind workload, _ encapsulation) error {
+		if vip.Is6() != (family == "v6") {
+			return nil
+		}
 		backends = append(backends, model.HostBackend{
 			Endpoint: model.EndpointKey{VIP: vip, Protocol: model.TCP, Port: vipPort},
 			Tunnel:   dip, Backend: netip.AddrPortFrom(dip, dipPort), Slot: slot, Cookies: true,
@@ -328,9 +341,10 @@ func (w *world) fill(datapath *agent.Datapath) error {
 		return nil
 	})
 	muxes := []netip.Prefix{netip.PrefixFrom(netip.MustParseAddr(muxAddress), 32), netip.PrefixFrom(at("v6", w.with.subnet, gatewayHost), 128)}
+	w.family = family
 	return errors.Join(
-		err, datapath.SetMuxes(muxes), datapath.Replace(backends),
-		w.with.host.Do(func() error { return datapath.SetWorkloads(workloads, nil) }))
+		err, w.datapath.SetMuxes(muxes), w.datapath.Replace(backends),
+		w.with.host.Do(func() error { return w.datapath.SetWorkloads(workloads, nil) }))
 }
 
 func (w *world) eachVIP(do func(vip, dip netip.Addr, kind workload, in encapsulation) error) (err error) {

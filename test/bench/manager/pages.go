@@ -38,8 +38,7 @@ type shown struct {
 }
 
 func (w *world) openPages(ctx context.Context) error {
-	manager := w.managers[0].command.Process.Pid
-	before, err := usedWithin(ctx, manager)
+	before, err := usedWithin(ctx, w)
 	if err != nil {
 		return err
 	}
@@ -47,7 +46,7 @@ func (w *world) openPages(ctx context.Context) error {
 	var failed error
 	control := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		time.Sleep(opening)
-		with, failed = usedWithin(ctx, manager)
+		with, failed = usedWithin(ctx, w)
 	}))
 	defer control.Close()
 	file := filepath.Join(w.dir, "pages.json")
@@ -57,7 +56,7 @@ func (w *world) openPages(ctx context.Context) error {
 	if out, err := browser.Output(); err != nil {
 		return fmt.Errorf("open pages in a browser (make ui-test installs what it takes): %w: %s", err, out)
 	}
-	after, err := usedWithin(ctx, manager)
+	after, err := usedWithin(ctx, w)
 	if err := errors.Join(failed, err); err != nil {
 		return err
 	}
@@ -75,19 +74,21 @@ func (w *world) openPages(ctx context.Context) error {
 	}
 	w.add(fmt.Sprintf("%d pages open", openPages), []time.Duration{max(with.cpu-idle, 0)}, func(r *result) {
 		r.Seconds, r.Managers = pagesTime.Seconds(), max(with.cpu-idle, 0).Seconds()
-		r.PageKiB, r.LoadedKB = (int(with.bytes)-int(before.bytes))/openPages/1024, pages[0].KB
-		fmt.Fprintf(os.Stderr, "  all pages: %.1f %% of a core; each: %d KiB\n", 100*r.Managers/r.Seconds, r.PageKiB)
+		r.PageKiB, r.LoadedKB = int(with.live-before.live)/openPages/1024, pages[0].KB
+		fmt.Fprintf(os.Stderr, "  all pages: %.1f %% of a core; each: %d KiB of the heap, %d KiB resident with garbage\n",
+			100*r.Managers/r.Seconds, r.PageKiB, int(with.resident-before.resident)/openPages/1024)
 	})
 	return nil
 }
 
-// used is what a process used in pagesTime, and holds at its end.
+// used is what a manager used in pagesTime, and holds at its end.
 type used struct {
-	cpu   time.Duration
-	bytes uint64
+	cpu time.Duration
+	memoryUse
 }
 
-func usedWithin(ctx context.Context, pid int) (u used, err error) {
+func usedWithin(ctx context.Context, w *world) (u used, err error) {
+	pid := w.managers[0].command.Process.Pid
 	began, err := benchlab.ProcessTime(pid)
 	if err != nil {
 		return u, err
@@ -102,6 +103,6 @@ func usedWithin(ctx context.Context, pid int) (u used, err error) {
 		return u, err
 	}
 	u.cpu = ended - began
-	u.bytes, err = benchlab.Resident(pid)
+	u.memoryUse, err = w.memoryUse(ctx)
 	return u, err
 }

@@ -34,6 +34,7 @@ type result struct {
 	LoadedKB float64 `json:"loadedKB,omitempty"` // of the page, scripts and style, compressed
 
 	PerPort float64   `json:"cpuPerPortRequest,omitempty"` // milliseconds of CPU that the managers took for a port request
+	Grants  float64   `json:"grantsPerRequest,omitempty"`  // port requests that hosts sent to a manager, to all
 	Ratios  []float64 `json:"ratios,omitempty"`            // of turns, the least first
 
 	Stages    map[string]float64 `json:"stages,omitempty"`    // mean time of each part of a port request

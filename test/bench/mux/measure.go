@@ -414,6 +414,9 @@ func summarise(all []class, of family, flows int) []result {
 		if k.empty != "" {
 			r.WithoutHarness = k.ratio(beside, named(all, k.empty))
 		}
+		if known := k.verdicts["forward_flow"] + k.verdicts["forward_known"]; known > 0 {
+			r.Filtered = float64(k.verdicts["forward_known"]) / float64(known)
+		}
 		results = append(results, r)
 	}
 	return results
