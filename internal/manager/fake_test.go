@@ -24,8 +24,9 @@ import (
 
 // fakeMux follows a manager as weir-mux does, into maps instead of a data plane.
 type fakeMux struct {
-	name   string
-	client *rpc.Client
+	name    string
+	client  *rpc.Client
+	reports sync.Mutex // as a host's
 
 	mu         sync.Mutex
 	generation model.Generation
@@ -95,6 +96,8 @@ func (m *fakeMux) apply(p *weirv1.SyncMuxResponse) error {
 	if err != nil {
 		return err
 	}
+	m.reports.Lock()
+	defer m.reports.Unlock()
 	m.mu.Lock()
 	report := &weirv1.ReportMuxRequest{Name: m.name, Status: &weirv1.MuxStatus{XdpMode: "native", Interface: "eth0"}}
 	m.wentBack = m.wentBack || u.Generation < m.generation
@@ -259,6 +262,7 @@ type fakeHost struct {
 	name      string
 	client    *rpc.Client
 	portLists wire.PortLists // of the stream alone
+	reports   sync.Mutex     // one comes after the other, as an agent's do: none is overtaken by an older one
 
 	mu         sync.Mutex
 	generation model.Generation
@@ -354,6 +358,8 @@ func (h *fakeHost) apply(p *weirv1.SyncHostResponse) error {
 
 // report tells the manager the generation and health.
 func (h *fakeHost) report(health ...model.BackendHealth) error {
+	h.reports.Lock()
+	defer h.reports.Unlock()
 	h.mu.Lock()
 	r := &weirv1.ReportHostRequest{Name: h.name, Generation: uint64(h.generation), Status: &weirv1.HostStatus{Uplink: "eth0", TellsRanges: h.tells, Backlogs: h.backlogs}}
 	for _, vip := range h.unsteered {

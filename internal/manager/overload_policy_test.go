@@ -30,6 +30,8 @@ func (m *fakeMux) complain(t *testing.T, pressures ...*weirv1.VIPPressure) {
 
 // report has the mux report as it does every two seconds.
 func (m *fakeMux) report() bool {
+	m.reports.Lock()
+	defer m.reports.Unlock()
 	m.mu.Lock()
 	report := &weirv1.ReportMuxRequest{
 		Name: m.name, Generation: uint64(m.generation), Status: &weirv1.MuxStatus{Pressures: m.pressures, Snat: m.snatStatus()},
