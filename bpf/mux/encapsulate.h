@@ -7,7 +7,7 @@
 #include "mux/ctx.h"
 
 /* The outer source: the mux's address, or one of its prefix by the flow's hash. */
-static __always_inline struct address outer_source(const struct mux_ctx *w, bool v4)
+static __always_inline struct address outer_source(const struct mux_ctx *w, const bool v4)
 {
 	const struct address *spread = v4 ? &settings.spread4 : &settings.spread6;
 	struct address source = v4 ? settings.source4 : settings.source6;
@@ -22,9 +22,8 @@ static __always_inline struct address outer_source(const struct mux_ctx *w, bool
 }
 
 /* Bytes that stand before the packet once it is encapsulated. */
-static __always_inline __u32 outer_growth(const struct mux_ctx *w)
+static __always_inline __u32 outer_growth(const struct mux_ctx *w, const bool v4)
 {
-	bool v4 = w->backend->flags & BACKEND_V4;
 	bool other_v4 = w->other && w->other->flags & BACKEND_V4;
 
 	if (w->weir.version || settings.flags & SETTINGS_GUE)
@@ -57,10 +56,11 @@ static __always_inline bool send_gue(struct xdp_md *ctx, struct mux_ctx *w,
 	return push_gue(ctx, &g);
 }
 
-static __always_inline enum verdict encapsulate(struct xdp_md *ctx, struct mux_ctx *w)
+/* To a tunnel of a family that the compiler knows, so that a packet chooses it once. */
+static __always_inline enum verdict encapsulate_in(struct xdp_md *ctx, struct mux_ctx *w,
+						   const bool v4)
 {
 	struct backend *backend = w->backend;
-	bool v4 = backend->flags & BACKEND_V4;
 	bool gue = w->weir.version || settings.flags & SETTINGS_GUE;
 	struct next_hop *hop = bpf_map_lookup_elem(&next_hops, &backend->next_hop);
 	struct address source;
@@ -76,7 +76,7 @@ static __always_inline enum verdict encapsulate(struct xdp_md *ctx, struct mux_c
 	outer.macs = hop->macs;
 	if (v4 ? !settings.source4.words[3] : !address_is_set(&settings.source6))
 		return VERDICT_DROP_NO_SOURCE;
-	if (w->packet.l3_length + outer_growth(w) > settings.mtu)
+	if (w->packet.l3_length + outer_growth(w, v4) > settings.mtu)
 		return VERDICT_DROP_TOO_BIG;
 	if (w->packet.l3 > sizeof(struct ethhdr) && !vlan_tags_load(ctx, &vlan))
 		return VERDICT_PASS_MALFORMED;
@@ -94,4 +94,10 @@ static __always_inline enum verdict encapsulate(struct xdp_md *ctx, struct mux_c
 		sent = push_outer_v6(ctx, &w->packet, &vlan, &outer);
 	}
 	return sent ? VERDICT_NONE : VERDICT_DROP_NO_HEADROOM;
+}
+
+static __always_inline enum verdict encapsulate(struct xdp_md *ctx, struct mux_ctx *w)
+{
+	return w->backend->flags & BACKEND_V4 ? encapsulate_in(ctx, w, true)
+					      : encapsulate_in(ctx, w, false);
 }

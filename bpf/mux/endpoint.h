@@ -11,16 +11,22 @@
 /* Number of words of endpoint_index, a power of two, less one. Set at load to fit the map. */
 volatile const __u32 cfg_endpoint_index_mask = 65535;
 
-/* A struct endpoint_key as packets have it. */
+/* A struct endpoint_key in words: what reads words waits for smaller pieces to be stored. */
 struct endpoint_words {
-	const struct address *vip;
-	__u32 port_and_protocol;
+	__u64 vip[2];
+	__u64 port_and_protocol;
 };
+
+_Static_assert(sizeof(struct endpoint_words) == sizeof(struct endpoint_key), "endpoint_words");
 
 static __always_inline struct endpoint_words endpoint_words(const struct address *vip,
 							    __u8 protocol, __be16 port)
 {
-	struct endpoint_words words = { vip, port | (__u32)protocol << 16 };
+	const __u32 *w = vip->words;
+	struct endpoint_words words = {
+		.vip = { w[0] | (__u64)w[1] << 32, w[2] | (__u64)w[3] << 32 },
+		.port_and_protocol = port | (__u32)protocol << 16,
+	};
 
 	return words;
 }
@@ -28,23 +34,14 @@ static __always_inline struct endpoint_words endpoint_words(const struct address
 /* The row in the kernel's hash table, or NULL. */
 static __always_inline struct endpoint *endpoint_search(struct endpoint_words words)
 {
-	/* In words: the kernel reads words, and waits for smaller ones to be stored. */
-	struct {
-		struct address vip;
-		__u64 port_and_protocol;
-	} key = { *words.vip, words.port_and_protocol };
-
-	_Static_assert(sizeof(key) == sizeof(struct endpoint_key), "key");
-	return bpf_map_lookup_elem(&endpoints, &key);
+	return bpf_map_lookup_elem(&endpoints, &words);
 }
 
 /* The word of endpoint_index for a key. internal/datapath/mux/viprow/index.go is its twin. */
 static __always_inline __u32 endpoint_index_of(struct endpoint_words words)
 {
-	const __u32 *vip = words.vip->words;
-	__u64 upper = vip[0] | (__u64)vip[1] << 32, lower = vip[2] | (__u64)vip[3] << 32;
-	__u64 hash = (upper ^ words.port_and_protocol) * 0x9e3779b97f4a7c15ULL +
-		     lower * 0xff51afd7ed558ccdULL;
+	__u64 hash = (words.vip[0] ^ words.port_and_protocol) * 0x9e3779b97f4a7c15ULL +
+		     words.vip[1] * 0xff51afd7ed558ccdULL;
 
 	return hash >> 32 & cfg_endpoint_index_mask;
 }
@@ -56,8 +53,9 @@ static __always_inline struct endpoint *endpoint_at(const struct address *vip, _
 	struct endpoint_words words = endpoint_words(vip, protocol, port);
 	__u32 index = endpoint_index_of(words), row = index / ENDPOINT_INDEX_PER_ROW, id;
 	struct endpoint_index_row *ids = bpf_map_lookup_elem(&endpoint_index, &row);
-	struct endpoint *collided;
+	const struct endpoint_words *key;
 	struct endpoint_row *found;
+	struct endpoint *collided;
 
 	if (!ids)
 		return NULL;
@@ -71,8 +69,11 @@ static __always_inline struct endpoint *endpoint_at(const struct address *vip, _
 		id = collided->id;
 	}
 	found = bpf_map_lookup_elem(&endpoint_rows, &id);
-	if (!found || !address_equal(&found->key.vip, vip) ||
-	    *(__u32 *)&found->key.port != words.port_and_protocol)
+	if (!found)
+		return NULL;
+	key = (const void *)&found->key;
+	if (key->vip[0] != words.vip[0] || key->vip[1] != words.vip[1] ||
+	    key->port_and_protocol != words.port_and_protocol)
 		return NULL;
 	return &found->endpoint;
 }

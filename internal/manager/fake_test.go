@@ -98,6 +98,11 @@ func (m *fakeMux) apply(p *weirv1.SyncMuxResponse) error {
 	}
 	m.reports.Lock()
 	defer m.reports.Unlock()
+	return m.take(p, u)
+}
+
+// take has the update of a message be the mux's tables, and says so.
+func (m *fakeMux) take(p *weirv1.SyncMuxResponse, u wire.MuxUpdate) error {
 	m.mu.Lock()
 	report := &weirv1.ReportMuxRequest{Name: m.name, Status: &weirv1.MuxStatus{XdpMode: "native", Interface: "eth0"}}
 	m.wentBack = m.wentBack || u.Generation < m.generation
@@ -143,7 +148,7 @@ func (m *fakeMux) apply(p *weirv1.SyncMuxResponse) error {
 	if mute || acknowledges && m.acks.Send(context.Background(), uint64(m.generation), 0) == nil {
 		return nil
 	}
-	_, err = m.client.ReportMux(context.Background(), report)
+	_, err := m.client.ReportMux(context.Background(), report)
 	return err
 }
 
