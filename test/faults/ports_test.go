@@ -3,6 +3,7 @@ package faults
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -49,7 +50,8 @@ func newPorts() *ports {
 func watchPorts(t *testing.T, lab *netlab.Lab) *ports {
 	t.Helper()
 	p := newPorts()
-	ctx, cancel := context.WithCancel(t.Context())
+	always := context.WithoutCancel(t.Context())
+	ctx, cancel := context.WithCancel(always)
 	var readers sync.WaitGroup
 	for _, host := range lab.Of(netlab.Host) {
 		readers.Go(func() {
@@ -64,13 +66,24 @@ func watchPorts(t *testing.T, lab *netlab.Lab) *ports {
 		})
 	}
 	t.Cleanup(func() {
+		err := netlab.Poll(always, bound, p.moved) // what is idle goes back a little after the last connections
 		cancel()
 		readers.Wait()
-		if t.Logf("workloads got %d ranges of ports, and gave %d back", p.gained, p.given); p.gained == 0 || p.given == 0 {
-			t.Error("no range of ports came and went")
+		if t.Logf("workloads got %d ranges of ports, and gave %d back", p.gained, p.given); err != nil {
+			t.Error(err)
 		}
 	})
 	return p
+}
+
+// moved says whether ranges came and went.
+func (p *ports) moved() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.gained == 0 || p.given == 0 {
+		return errors.New("no range of ports came and went")
+	}
+	return nil
 }
 
 // read takes what a host had at some time between two. A range that a workload releases is in quarantine for snatport.QuarantineTime,
