@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 
 targets=("$@")
 [ "${#targets[@]}" -gt 0 ] || targets=(demo)
-command -v debootstrap >/dev/null || { echo "bare: debootstrap is not installed: apt-get install debootstrap" >&2; exit 1; }
+command -v debootstrap >/dev/null || apt-get install -qy --no-install-recommends debootstrap >/dev/null
 
 if [ -n "${BARE_DIR:-}" ]; then
 	dir=$BARE_DIR

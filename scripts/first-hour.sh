@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 
 release=${1:-out/release}
 [ -e "$release/SHA256SUMS" ] || { echo "first-hour: $release has no release: make release writes one" >&2; exit 1; }
-command -v debootstrap >/dev/null || { echo "first-hour: debootstrap is not installed: apt-get install debootstrap" >&2; exit 1; }
+command -v debootstrap >/dev/null || apt-get install -qy --no-install-recommends debootstrap >/dev/null
 (cd "$release" && sha256sum --quiet --check SHA256SUMS)
 
 dir=$(mktemp -d /var/tmp/weir-first-hour-XXXXXX)
