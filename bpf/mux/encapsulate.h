@@ -56,7 +56,7 @@ static __always_inline bool send_gue(struct xdp_md *ctx, struct mux_ctx *w,
 	return push_gue(ctx, &g);
 }
 
-/* To a tunnel of a family that the compiler knows, so that a packet chooses it once. */
+/* v4, the tunnel's family, is a constant: each family is compiled on its own. */
 static __always_inline enum verdict encapsulate_in(struct xdp_md *ctx, struct mux_ctx *w,
 						   const bool v4)
 {

@@ -11,7 +11,7 @@
 /* Number of words of endpoint_index, a power of two, less one. Set at load to fit the map. */
 volatile const __u32 cfg_endpoint_index_mask = 65535;
 
-/* A struct endpoint_key in words: what reads words waits for smaller pieces to be stored. */
+/* A struct endpoint_key in 64-bit words: loads of these are not forwarded from smaller stores. */
 struct endpoint_words {
 	__u64 vip[2];
 	__u64 port_and_protocol;

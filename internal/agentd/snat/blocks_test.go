@@ -62,14 +62,19 @@ func (w *blockWorld) AssignPort(flow agentsnat.Flow) (netip.AddrPort, bool, erro
 	return netip.AddrPort{}, false, nil
 }
 
-func (w *blockWorld) SNATUse(bool) (all []agentsnat.Use, err error) {
+func (w *blockWorld) SNATUse(bool) ([]agentsnat.Use, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	return w.uses(func(model.HostSNAT) []agentsnat.IdleRange { return w.idle }), nil
+}
+
+// uses are what the tables of workloads show, which ranges have no connection by idle.
+func (w *blockWorld) uses(idle func(model.HostSNAT) []agentsnat.IdleRange) (all []agentsnat.Use) {
 	for _, dip := range slices.SortedFunc(maps.Keys(w.tables), netip.Addr.Compare) {
 		s := w.tables[dip]
-		all = append(all, agentsnat.Use{Key: s.Key, Tunnel: s.Key.Address, Ranges: s.Ranges, Written: s.Written, Idle: w.idle})
+		all = append(all, agentsnat.Use{Key: s.Key, Tunnel: s.Key.Address, Ranges: s.Ranges, Written: s.Written, Idle: idle(s)})
 	}
-	return all, nil
+	return all
 }
 
 func (w *blockWorld) AllocatePorts(_ context.Context, r *weirv1.AllocatePortsRequest) (*weirv1.AllocatePortsResponse, error) {

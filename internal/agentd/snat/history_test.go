@@ -215,19 +215,17 @@ func (w *historyWorld) assign(flow agentsnat.Flow) (netip.AddrPort, bool, error)
 	return netip.AddrPort{}, false, nil
 }
 
-func (w *historyWorld) SNATUse(bool) (all []agentsnat.Use, err error) {
+func (w *historyWorld) SNATUse(bool) ([]agentsnat.Use, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, dip := range slices.SortedFunc(maps.Keys(w.tables), netip.Addr.Compare) {
-		s := w.tables[dip]
-		use := agentsnat.Use{Key: s.Key, Tunnel: s.Key.Address, Ranges: s.Ranges, Written: s.Written}
+	all := w.uses(func(s model.HostSNAT) (idle []agentsnat.IdleRange) {
 		for _, r := range s.Ranges {
 			if _, taken := w.used[r]; !taken {
-				use.Idle = append(use.Idle, agentsnat.IdleRange{Range: r})
+				idle = append(idle, agentsnat.IdleRange{Range: r})
 			}
 		}
-		all = append(all, use)
-	}
+		return idle
+	})
 	for _, dip := range historyWorkloads {
 		if w.race {
 			_, _, _ = w.assign(agentsnat.Flow{Workload: netip.AddrPortFrom(dip, 1)})
