@@ -29,7 +29,7 @@ build)
 	go test -count=1 ./internal/webui -run TestDistIsOfItsSources -update >/dev/null
 	;;
 test)
-	WEIR_UI=1 go test -count=1 -timeout 10m ./test/webui
+	WEIR_UI=1 RETRY=1 scripts/test.sh -count=1 -timeout 10m ./test/webui
 	cat out/ui/lab.jsonl # what was measured
 	;;
 esac
