@@ -16,7 +16,7 @@ import (
 func main() {
 	out := flag.String("out", "out/bench/agent.json", "file for the results")
 	var how options
-	flag.IntVar(&how.rounds, "rounds", 11, "times that each measurement is taken")
+	flag.IntVar(&how.rounds, "rounds", 21, "times that each measurement is taken")
 	flag.IntVar(&how.megabytes, "megabytes", 768, "what one measurement sends")
 	flag.StringVar(&how.congestion, "congestion", "cubic", "the senders' congestion control; empty: the system's")
 	flag.StringVar(&how.only, "only", "", "measure only rows whose names match this regular expression, as ^1600/v4/ipip/native/8/client$")

@@ -109,9 +109,9 @@ func (s *site) dip(family string, kind workload) netip.Addr {
 //	client 10.78.1.1 ── 10.78.1.254 network 10.78.2.254 ── 10.78.2.3 with ──── 10.78.3.10 container
 //	                                        10.78.4.254 ── 10.78.4.3 without ─ 10.78.5.10 container
 //
-// On the way to a VIP, network encapsulates, as a mux does; the cost of that is counted as the
-// agent's. Without the agent, the client names the workload itself: the same program of network sends
-// packets on as they are, and the host forwards.
+// On the way to a VIP, network encapsulates, as a mux does. Without the agent, the client names the workload itself: the same
+// program of network encapsulates and decapsulates (which takes 0.06 µs more of 12 to 25 µs that a buffer takes), so that
+// neither path is charged for the mux, and the host forwards. On both the host gets buffers that are no clones, as from a NIC.
 type world struct {
 	network
 	client, between *netns.NS
@@ -373,25 +373,28 @@ func (w *world) startMux() (*relay.Relay, error) {
 	}
 	var mux *relay.Relay
 	err = w.between.Do(func() (err error) {
-		mux, err = relay.Attach(in, with)
+		if mux, err = relay.Attach(in, with); err == nil {
+			err = mux.Own(in)
+		}
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
+	source := map[string]netip.Addr{"v4": netip.MustParseAddr(muxAddress), "v6": at("v6", w.with.subnet, gatewayHost)}
 	err = w.eachVIP(func(vip, dip netip.Addr, _ workload, in encapsulation) error {
-		source := netip.MustParseAddr(muxAddress)
+		of := "v4"
 		if vip.Is6() {
-			source = at("v6", w.with.subnet, gatewayHost)
+			of = "v6"
 		}
 		if in == gue {
-			return mux.SendGUE(vip, source, dip, netip.Addr{}, with)
+			return mux.SendGUE(vip, source[of], dip, netip.Addr{}, with)
 		}
-		return mux.Send(vip, source, dip)
+		return mux.Send(vip, source[of], dip)
 	})
 	for _, family := range []string{"v4", "v6"} {
 		for _, kind := range []workload{native, container} {
-			err = errors.Join(err, mux.Pass(w.without.dip(family, kind), without))
+			err = errors.Join(err, mux.Pass(w.without.dip(family, kind), source[family], without))
 		}
 	}
 	return mux, err

@@ -20,6 +20,7 @@ import (
 type Relay struct {
 	objects relayObjects
 	link    link.Link
+	own     io.Closer // nil if buffers are as they come
 	to      int
 }
 
@@ -51,9 +52,11 @@ func (r *Relay) Send(vip, source, tunnel netip.Addr) error {
 	return nil
 }
 
-// Pass has packets to an address go on as they are, out of another interface, by the same way as those that are encapsulated.
-func (r *Relay) Pass(address netip.Addr, to int) error {
-	if err := r.objects.Ways.Put(toAddress(address), relayWay{Interface: uint32(to)}); err != nil {
+// Pass has packets to an address go on as they are, out of another interface. On the way they are encapsulated as Send does,
+// from source to the address itself, and decapsulated: they cost the relay what those cost that Send encapsulates.
+func (r *Relay) Pass(address, source netip.Addr, to int) error {
+	way := relayWay{Source: toAddress(source), Tunnel: toAddress(address), Interface: uint32(to), Bare: 1}
+	if err := r.objects.Ways.Put(toAddress(address), way); err != nil {
 		return fmt.Errorf("set way of %s: %w", address, err)
 	}
 	return nil
@@ -94,19 +97,33 @@ func (r *Relay) change(vip netip.Addr, how func(*relayWay)) error {
 	return nil
 }
 
+// Own has buffers that come by an interface be no clones of what their sender keeps, as from a NIC.
+func (r *Relay) Own(from int) (err error) {
+	r.own, err = attachFirst(from, r.objects.Own)
+	return err
+}
+
 // Lose has one in fifty of the buffers with data that come by an interface be lost, until the link is
 // closed.
-func (r *Relay) Lose(from int) (io.Closer, error) {
+func (r *Relay) Lose(from int) (io.Closer, error) { return attachFirst(from, r.objects.Lose) }
+
+func attachFirst(from int, program *ebpf.Program) (io.Closer, error) {
 	attached, err := link.AttachTCX(link.TCXOptions{
-		Interface: from, Program: r.objects.Lose, Attach: ebpf.AttachTCXIngress, Anchor: link.Head(),
+		Interface: from, Program: program, Attach: ebpf.AttachTCXIngress, Anchor: link.Head(),
 	})
 	if err != nil {
-		return nil, fmt.Errorf("attach lose: %w", err)
+		return nil, fmt.Errorf("attach %s: %w", program, err)
 	}
 	return attached, nil
 }
 
 // Close stops the relay.
-func (r *Relay) Close() error { return errors.Join(r.link.Close(), r.objects.Close()) }
+func (r *Relay) Close() error {
+	var err error
+	if r.own != nil {
+		err = r.own.Close()
+	}
+	return errors.Join(err, r.link.Close(), r.objects.Close())
+}
 
 func toAddress(a netip.Addr) relayAddress { return relayAddress{Words: abi.Words(a)} }

@@ -38,6 +38,7 @@ type relayWay struct {
 	Gue       uint32
 	Silent    uint32
 	Verified  uint32
+	Bare      uint32
 }
 
 // Names of all BPF objects in the ELF.
@@ -46,6 +47,7 @@ type relayWay struct {
 const (
 	relayMapWays         = "ways"
 	relayProgLose        = "lose"
+	relayProgOwn         = "own"
 	relayProgRelay       = "relay"
 	relayVarAbiGueFormat = "abi_gue_format"
 )
@@ -93,6 +95,7 @@ type relaySpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type relayProgramSpecs struct {
 	Lose  *ebpf.ProgramSpec `ebpf:"lose"`
+	Own   *ebpf.ProgramSpec `ebpf:"own"`
 	Relay *ebpf.ProgramSpec `ebpf:"relay"`
 }
 
@@ -151,12 +154,14 @@ type relayVariables struct {
 // It can be passed to loadRelayObjects or ebpf.CollectionSpec.LoadAndAssign.
 type relayPrograms struct {
 	Lose  *ebpf.Program `ebpf:"lose"`
+	Own   *ebpf.Program `ebpf:"own"`
 	Relay *ebpf.Program `ebpf:"relay"`
 }
 
 func (p *relayPrograms) Close() error {
 	return _RelayClose(
 		p.Lose,
+		p.Own,
 		p.Relay,
 	)
 }

@@ -15,12 +15,14 @@ enum { VERIFIED_MAX = 2 };
 
 struct way {
 	struct address source; /* of the outer header */
-	struct address tunnel; /* of the same family; not set: the packet goes on as it is */
+	struct address tunnel; /* of the same family */
 	struct address other; /* backend to ask after, in GUE; not set: none */
 	__u32 interface;
 	__u32 gue; /* instead of IP-in-IP */
 	__u32 silent; /* to SYNs: somebody else answers them */
 	__u32 verified; /* checksums from the outermost on, as by the NIC of the host */
+	__u32 bare; /* the outer header is taken off again: the packet goes on as it came, and has
+		       cost as much */
 };
 
 /* VIP to where its packets go; user space writes. */
@@ -124,6 +126,16 @@ static __always_inline int push6(struct __sk_buff *skb, const struct packet *p,
 	return push(skb, p, &outer, sizeof(outer), m, BPF_F_ADJ_ROOM_ENCAP_L3_IPV6);
 }
 
+static __always_inline int pull(struct __sk_buff *skb, const struct packet *p,
+				const struct way *way, const struct middle *m)
+{
+	__s32 size = address_is_v4(&way->tunnel) ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
+
+	return bpf_skb_adjust_room(skb, -(size + (__s32)m->bytes), BPF_ADJ_ROOM_MAC,
+				   BPF_F_ADJ_ROOM_FIXED_GSO | BPF_F_ADJ_ROOM_NO_CSUM_RESET |
+					   decap_flag(p->ethertype));
+}
+
 static __always_inline bool begins(struct __sk_buff *skb, const struct packet *p)
 {
 	__u8 flags;
@@ -148,8 +160,6 @@ int relay(struct __sk_buff *skb)
 		return TCX_NEXT;
 	if (way->silent && begins(skb, &p))
 		return TCX_DROP;
-	if (!address_is_set(&way->tunnel))
-		return bpf_redirect_neigh(way->interface, NULL, 0, 0);
 	protocol = p.ethertype == bpf_htons(ETH_P_IP) ? IPPROTO_IPIP : IPPROTO_IPV6;
 	middle_make(&m, &p, way, protocol);
 	if (m.bytes)
@@ -157,9 +167,22 @@ int relay(struct __sk_buff *skb)
 	if (address_is_v4(&way->tunnel) ? push4(skb, &p, way, protocol, &m)
 					: push6(skb, &p, way, protocol, &m))
 		return TCX_DROP;
+	if (way->bare && pull(skb, &p, way, &m))
+		return TCX_DROP;
 	for (__u32 i = 0; i < VERIFIED_MAX && i < way->verified; i++)
 		bpf_csum_level(skb, BPF_CSUM_LEVEL_INC);
 	return bpf_redirect_neigh(way->interface, NULL, 0, 0);
+}
+
+/*
+ * What comes over a veth is a clone of what its sender keeps, until that is acknowledged; what
+ * comes from a NIC is none. Who takes a header off a clone copies the headers first: it is done
+ * here, for those who come later.
+ */
+SEC("tcx/ingress")
+int own(struct __sk_buff *skb)
+{
+	return bpf_skb_change_head(skb, 0, 0) ? TCX_DROP : TCX_NEXT;
 }
 
 /* Loses one in fifty of the buffers that hold data. */
