@@ -78,6 +78,7 @@ const (
 	benchProgBenchSyn              = "bench_syn"
 	benchProgBenchSynEmpty         = "bench_syn_empty"
 	benchProgBenchSynFloor         = "bench_syn_floor"
+	benchProgBenchTagged           = "bench_tagged"
 	benchProgBenchVxlan            = "bench_vxlan"
 	benchProgFlowClock             = "flow_clock"
 	benchProgLiveEnds              = "live_ends"
@@ -214,6 +215,7 @@ type benchProgramSpecs struct {
 	BenchSyn          *ebpf.ProgramSpec `ebpf:"bench_syn"`
 	BenchSynEmpty     *ebpf.ProgramSpec `ebpf:"bench_syn_empty"`
 	BenchSynFloor     *ebpf.ProgramSpec `ebpf:"bench_syn_floor"`
+	BenchTagged       *ebpf.ProgramSpec `ebpf:"bench_tagged"`
 	BenchVxlan        *ebpf.ProgramSpec `ebpf:"bench_vxlan"`
 	FlowClock         *ebpf.ProgramSpec `ebpf:"flow_clock"`
 	LiveEnds          *ebpf.ProgramSpec `ebpf:"live_ends"`
@@ -579,6 +581,7 @@ type benchPrograms struct {
 	BenchSyn          *ebpf.Program `ebpf:"bench_syn"`
 	BenchSynEmpty     *ebpf.Program `ebpf:"bench_syn_empty"`
 	BenchSynFloor     *ebpf.Program `ebpf:"bench_syn_floor"`
+	BenchTagged       *ebpf.Program `ebpf:"bench_tagged"`
 	BenchVxlan        *ebpf.Program `ebpf:"bench_vxlan"`
 	FlowClock         *ebpf.Program `ebpf:"flow_clock"`
 	LiveEnds          *ebpf.Program `ebpf:"live_ends"`
@@ -615,6 +618,7 @@ func (p *benchPrograms) Close() error {
 		p.BenchSyn,
 		p.BenchSynEmpty,
 		p.BenchSynFloor,
+		p.BenchTagged,
 		p.BenchVxlan,
 		p.FlowClock,
 		p.LiveEnds,

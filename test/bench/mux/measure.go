@@ -96,6 +96,7 @@ func classes(of family) []class {
 	}
 	answer := pkt.TCP(from(23), snat, pkt.ACK, timestamps(2), body)
 	aligned, last := tcp(21, portCookies, timestamps(2)), tcp(22, portCookies, timestamps(30))
+	tagged := tcp(29, portCookies, timestamps(2), pkt.VLANs(7))
 	listed, limited := tcp(24, portListed, timestamps(2)), tcp(25, portLimited, timestamps(2))
 	all := append(networkClasses(of), multipathClasses(from, at(portCookies))...)
 	return append(all, []class{
@@ -103,6 +104,7 @@ func classes(of family) []class {
 		{name: passClass, packet: pkt.TCP(from(15), own, pkt.ACK, body), program: benchProgBenchPass, action: xdpPass},
 		{name: "harness", packet: tcp(10, portCookies), program: benchProgBenchEmpty, action: xdpPass},
 		{name: "tcp-cookie", packet: aligned, cookieAt: uint32(aligned.L4()) + 20 + 11, action: xdpTX},
+		{name: "tcp-cookie-tagged", packet: tagged, program: benchProgBenchTagged, cookieAt: uint32(tagged.L4()) + 20 + 11, action: xdpTX},
 		{name: "tcp-cookie-last", packet: last, cookieAt: uint32(last.L4()) + 20 + 39, action: xdpTX},
 		{name: "tcp-syn", packet: pkt.TCP(from(12), at(portCookies), pkt.SYN, body), action: xdpTX},
 		{name: "floor-syn", packet: linuxSYN(from(27), at(portCookies)), program: benchProgBenchSynFloor, action: xdpTX},

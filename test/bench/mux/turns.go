@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -43,7 +44,7 @@ func takeTurns(cpu int) (err error) {
 func turnNames() (names []string) {
 	for _, load := range []string{"v4/1", "v4/1000000", "v6/1", "v6/1000000"} {
 		for _, k := range classes(v4) {
-			if k.program == "" || k.program == benchProgBenchSyn || k.program == benchProgBenchFloor {
+			if slices.Contains([]string{"", benchProgBenchTagged, benchProgBenchSyn, benchProgBenchFloor}, k.program) {
 				names = append(names, load+"/"+k.name)
 			}
 		}
@@ -102,7 +103,7 @@ func (p *player) load(of family, flows int) (err error) {
 	if p.harness, err = p.world.load(of, flows, false); err != nil {
 		return err
 	}
-	return p.world.enlist(p.harness.Mux, p.harness.SYN, p.harness.Floor)
+	return p.world.enlist(p.harness.Mux, p.harness.Tagged, p.harness.SYN, p.harness.Floor)
 }
 
 func (p *player) unload() error {

@@ -88,7 +88,7 @@ func (k *class) verify(of family, m *oracle.Mux) error {
 	if k.program == benchProgBenchSyn {
 		return k.verifyAnswer(options.DataOut)
 	}
-	if k.program != "" && k.program != benchProgBenchVxlan {
+	if k.program != "" && k.program != benchProgBenchVxlan && k.program != benchProgBenchTagged {
 		return nil
 	}
 	want := m.Handle(frame)
@@ -105,9 +105,9 @@ func (k *class) verify(of family, m *oracle.Mux) error {
 func (k *class) restored(of family) []byte {
 	frame := k.packet.Frame()
 	copy(frame[6:], []byte{2, 0x0a, 0x0a, 0x0a, 0x0a, 0x0a})
-	source := frame[26:30]
+	source := frame[k.packet.L3()+12:][:4]
 	if of == v6 {
-		source = frame[34:38]
+		source = frame[k.packet.L3()+20:][:4]
 	}
 	binary.BigEndian.PutUint32(source, binary.BigEndian.Uint32(source)&0xff000000)
 	frame[cmp.Or(k.cookieAt, bodyAt)] = 1

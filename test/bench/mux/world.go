@@ -239,6 +239,7 @@ func sources(v6 bool, listed int) []netip.Prefix {
 // harness is the bench's programs on the world's tables.
 type harness struct {
 	Mux           *ebpf.Program  `ebpf:"bench_mux"`
+	Tagged        *ebpf.Program  `ebpf:"bench_tagged"`
 	SYN           *ebpf.Program  `ebpf:"bench_syn"`
 	VXLAN         *ebpf.Program  `ebpf:"bench_vxlan"`
 	Handshake     *ebpf.Program  `ebpf:"bench_handshake"`
@@ -267,7 +268,7 @@ type harness struct {
 }
 
 func (h *harness) Close() {
-	for _, p := range []*ebpf.Program{h.GenerateVXLAN, h.Ends, h.Handshake, h.Mux, h.SYN, h.VXLAN, h.VXLANFloor, h.VXLANEmpty, h.SYNFloor, h.SYNEmpty, h.Floor, h.Pass, h.Empty, h.Generate, h.Sink, h.Reflect, h.Bare, h.Whole} {
+	for _, p := range []*ebpf.Program{h.GenerateVXLAN, h.Ends, h.Handshake, h.Mux, h.Tagged, h.SYN, h.VXLAN, h.VXLANFloor, h.VXLANEmpty, h.SYNFloor, h.SYNEmpty, h.Floor, h.Pass, h.Empty, h.Generate, h.Sink, h.Reflect, h.Bare, h.Whole} {
 		_ = p.Close()
 	}
 	_, _ = h.SlowpathProgs.Close(), h.Filter.Close()
@@ -286,6 +287,8 @@ func (h *harness) prepare(k *class, d *mux.Datapath) error {
 		k.run, k.template = h.VXLANFloor, h.VXLANTemplate
 	case benchProgVxlanEmpty:
 		k.run, k.template = h.VXLANEmpty, h.VXLANTemplate
+	case benchProgBenchTagged:
+		k.run = h.Tagged
 	case benchProgBenchSyn:
 		k.run = h.SYN
 	case benchProgBenchSynFloor:

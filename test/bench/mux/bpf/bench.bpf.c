@@ -42,11 +42,12 @@ static __always_inline __u32 next_flow(void)
 	return number;
 }
 
-static __always_inline bool restore(struct xdp_md *ctx)
+static __always_inline bool restore_behind(struct xdp_md *ctx, const bool tag)
 {
+	const __u32 l3 = sizeof(struct ethhdr) + (tag ? sizeof(struct vlan_header) : 0);
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	/* The low word of the source; its upper byte tells the classes apart. */
-	__u32 *source = data + sizeof(struct ethhdr) + (cfg_v6 ? 20 : 12);
+	__u32 *source = data + l3 + (cfg_v6 ? 20 : 12);
 	__u8 *cookie = data + (cookie_at & COOKIE_AT_MAX);
 	__u32 number;
 
@@ -55,11 +56,18 @@ static __always_inline bool restore(struct xdp_md *ctx)
 		return false;
 	*(__u64 *)data = 0x0a02020000000002ULL; /* to 02:00:00:00:00:02 */
 	*(__u32 *)(data + 8) = 0x0a0a0a0a;
-	*(__be16 *)(data + 12) = cfg_v6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP);
+	if (tag)
+		*(__u32 *)(data + 12) = bpf_htonl(ETH_P_8021Q << 16 | 7);
+	*(__be16 *)(data + l3 - 2) = cfg_v6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP);
 	number = next_flow();
 	*source = (*source & bpf_htonl(0xff000000)) | bpf_htonl(number);
 	*cookie = (number & (COOKIE_SLOTS - 1)) + 1;
 	return true;
+}
+
+static __always_inline bool restore(struct xdp_md *ctx)
+{
+	return restore_behind(ctx, false);
 }
 
 /* A SYN of the next flow, with its right checksum: all of the frame was written over. */
@@ -151,6 +159,15 @@ int bench_mux(struct xdp_md *ctx)
 	long before = length(ctx);
 
 	return restore(ctx) ? undo(ctx, run_mux(ctx), before) : XDP_ABORTED;
+}
+
+/* The same of frames with a VLAN tag. */
+SEC("xdp.frags")
+int bench_tagged(struct xdp_md *ctx)
+{
+	long before = length(ctx);
+
+	return restore_behind(ctx, true) ? undo(ctx, run_mux(ctx), before) : XDP_ABORTED;
 }
 
 static __always_inline bool restore_any_vxlan(struct xdp_md *ctx)
