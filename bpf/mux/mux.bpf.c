@@ -20,22 +20,44 @@
 #include "mux/ctx.h"
 #include "net/packet.h"
 
+/*
+ * What is known of a frame before it is parsed. The fast path is compiled for each of the first two
+ * on its own: offsets are constants there, and of IPv4 most of the addresses.
+ */
+enum shape {
+	SHAPE_V4, /* without tags and options */
+	SHAPE_V6, /* without tags */
+	SHAPE_ANY, /* parsed in full: tags, extension headers, frames in several buffers */
+};
+
 /* Each step returns VERDICT_NONE when the next one shall go on. */
 
+/* Up to the IP header. */
+static __always_inline enum parsed parse_link(void *data, void *end, struct packet *p,
+					      const enum shape shape)
+{
+	const __u8 *ip = data + sizeof(struct ethhdr);
+
+	if (shape == SHAPE_ANY)
+		return parse_ethernet(data, end, p);
+	p->l3 = sizeof(struct ethhdr);
+	p->ethertype = shape == SHAPE_V4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6);
+	if (shape == SHAPE_V4 && ((void *)(ip + 1) > end || *ip != 0x45))
+		return PARSED_MALFORMED;
+	return PARSED_OK;
+}
+
 /*
- * Parses the frame. IPv6 extension headers and frames in several buffers are followed only in full;
- * without, they count as malformed or of another protocol, and the slow path parses them again.
+ * Parses the frame. What is not of its shape counts as malformed or of another protocol, and the
+ * slow path parses it again, as any.
  */
-static __always_inline enum verdict parse(struct xdp_md *ctx, struct packet *p, const bool full)
+static __always_inline enum verdict parse(struct xdp_md *ctx, struct packet *p,
+					  const enum shape shape)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	enum parsed parsed;
+	const bool full = shape == SHAPE_ANY;
+	enum parsed parsed = parse_link(data, end, p, shape);
 
-	if (data + sizeof(struct ethhdr) > end)
-		return VERDICT_PASS_MALFORMED;
-	if (!frame_is_ours(data))
-		return VERDICT_PASS_OTHER_MAC;
-	parsed = parse_ethernet(data, end, p);
 	if (parsed == PARSED_OK) {
 		parsed = parse_ip(data, end, p);
 		if (parsed == PARSED_OTHER)
@@ -89,10 +111,10 @@ static __always_inline void trace_select(struct mux_ctx *w)
 	trace_selected(tunnel, previous, cookie ? 0 : bucket_hash(w), w->forward);
 }
 
-static __always_inline enum verdict handle(struct xdp_md *ctx, struct mux_ctx *w, const bool full,
-					   const bool tracing)
+static __always_inline enum verdict handle(struct xdp_md *ctx, struct mux_ctx *w,
+					   const enum shape shape, const bool tracing)
 {
-	enum verdict verdict = parse(ctx, &w->packet, full);
+	enum verdict verdict = parse(ctx, &w->packet, shape);
 
 	if (!verdict)
 		verdict = classify(w);
@@ -150,11 +172,23 @@ static __always_inline enum slowpath slowpath_of(const struct mux_ctx *w, enum v
 static __always_inline enum verdict fast_path(struct xdp_md *ctx, struct mux_ctx *w,
 					      const bool full, const bool tracing)
 {
+	struct ethhdr *eth = (void *)(long)ctx->data;
+
 	w->hash = 0;
 	w->other = NULL;
 	__builtin_memset(&w->weir, 0, sizeof(w->weir));
 	w->packet.limit = ctx->data_end - ctx->data;
-	return handle(ctx, w, full, tracing);
+	if ((void *)(eth + 1) > (void *)(long)ctx->data_end)
+		return VERDICT_PASS_MALFORMED;
+	if (!frame_is_ours(eth))
+		return VERDICT_PASS_OTHER_MAC;
+	if (full)
+		return handle(ctx, w, SHAPE_ANY, tracing);
+	if (eth->h_proto == bpf_htons(ETH_P_IP))
+		return handle(ctx, w, SHAPE_V4, tracing);
+	if (eth->h_proto == bpf_htons(ETH_P_IPV6))
+		return handle(ctx, w, SHAPE_V6, tracing);
+	return ethertype_is_vlan(eth->h_proto) ? VERDICT_PASS_MALFORMED : VERDICT_PASS_NOT_IP;
 }
 
 /*
@@ -169,7 +203,9 @@ static __always_inline enum xdp_action mux_main(struct xdp_md *ctx, const bool f
 
 	verdict = fast_path(ctx, &w, full, false);
 	slowpath = slowpath_of(&w, verdict, full);
-	/* SYNs come most often: a tail call to a constant index is a direct jump. */
+	/* What comes most often: a tail call to a constant index is a direct jump. */
+	if (slowpath == SLOWPATH_REPARSE)
+		bpf_tail_call_static(ctx, &slowpath_progs, SLOWPATH_REPARSE);
 	if (slowpath == SLOWPATH_SYN)
 		bpf_tail_call_static(ctx, &slowpath_progs, SLOWPATH_SYN);
 	if (slowpath)

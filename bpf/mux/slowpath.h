@@ -23,7 +23,7 @@ enum slowpath {
 	SLOWPATH_GUE, /* for no VIP, but to GUE's port: another mux may have relayed it */
 	SLOWPATH_TOO_BIG_V4, /* for a tunnel of IPv4 */
 	SLOWPATH_TOO_BIG_V6,
-	SLOWPATH_REPARSE, /* parse again: extension headers, frames in several buffers */
+	SLOWPATH_REPARSE, /* of no common shape: parse it in full */
 	SLOWPATH_SYN, /* a SYN that the mux answers */
 	SLOWPATH_VXLAN, /* for no VIP, but to VXLAN's port: of a virtual network's client */
 	SLOWPATH_VXLAN_SYN, /* a SYN of these that the mux answers */
