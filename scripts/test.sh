@@ -4,7 +4,8 @@
 #
 # With RETRY=1, tests that failed run once more when nothing else of this script runs: many packages at a time make any
 # machine slow, and a test that waits for 20 s may wait in vain. One that passes then is told as flaky, and does not fail
-# the run. A data race, a panic and what does not build always do.
+# the run; nor does a package whose process ended by itself, as the embedded etcd has it do. A data race, a panic and what does not
+# build always fail the run.
 set -euo pipefail
 
 out=$(mktemp)
@@ -21,7 +22,7 @@ alone() {
 	grep -qE '^panic: |^WARNING: DATA RACE|\[(build|setup) failed\]' "$out" && return 1
 	flock 9
 	while read -r package tests; do
-		[ -n "$tests" ] || return 1
+		: "${tests:=.*}"
 		echo "=== $package: $tests: once more, alone"
 		go test -vet=off "${flags[@]}" -run "^($tests)\$" "$package" || return 1
 		flaky+=("$package: $tests")

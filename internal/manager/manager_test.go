@@ -36,8 +36,12 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
+// logger is a test's. Errors are told twice: where the embedded etcd ends the process, what a test has written is lost.
 func logger(t *testing.T) *slog.Logger {
-	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelInfo}))
+	return slog.New(slog.NewMultiHandler(
+		slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelInfo}),
+		slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}),
+	))
 }
 
 // start runs a manager, changed before it runs, until the test ends or stop is called, and returns its URL.
