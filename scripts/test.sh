@@ -4,8 +4,8 @@
 #
 # With RETRY=1, tests that failed run once more when nothing else of this script runs: many packages at a time make any
 # machine slow, and a test that waits for 20 s may wait in vain. One that passes then is told as flaky, and does not fail
-# the run; nor does a package whose process ended by itself, as the embedded etcd has it do. A data race, a panic and what does not
-# build always fail the run.
+# the run; nor does a package whose process ended by itself, as the embedded etcd has it do. A data race, a panic and what
+# does not build always do.
 set -euo pipefail
 
 out=$(mktemp)
