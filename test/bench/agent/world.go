@@ -374,7 +374,7 @@ func (w *world) startMux() (*relay.Relay, error) {
 	var mux *relay.Relay
 	err = w.between.Do(func() (err error) {
 		if mux, err = relay.Attach(in, with); err == nil {
-			err = mux.Own(in)
+			err = mux.Unclone(in)
 		}
 		return err
 	})

@@ -20,7 +20,7 @@ import (
 type Relay struct {
 	objects relayObjects
 	link    link.Link
-	own     io.Closer // nil if buffers are as they come
+	unclone io.Closer // nil if buffers are as they come
 	to      int
 }
 
@@ -97,9 +97,9 @@ func (r *Relay) change(vip netip.Addr, how func(*relayWay)) error {
 	return nil
 }
 
-// Own has buffers that come by an interface be no clones of what their sender keeps, as from a NIC.
-func (r *Relay) Own(from int) (err error) {
-	r.own, err = attachFirst(from, r.objects.Own)
+// Unclone has buffers that come by an interface be no clones of what their sender keeps, as from a NIC.
+func (r *Relay) Unclone(from int) (err error) {
+	r.unclone, err = attachFirst(from, r.objects.Unclone)
 	return err
 }
 
@@ -120,8 +120,8 @@ func attachFirst(from int, program *ebpf.Program) (io.Closer, error) {
 // Close stops the relay.
 func (r *Relay) Close() error {
 	var err error
-	if r.own != nil {
-		err = r.own.Close()
+	if r.unclone != nil {
+		err = r.unclone.Close()
 	}
 	return errors.Join(err, r.link.Close(), r.objects.Close())
 }

@@ -47,8 +47,8 @@ type relayWay struct {
 const (
 	relayMapWays         = "ways"
 	relayProgLose        = "lose"
-	relayProgOwn         = "own"
 	relayProgRelay       = "relay"
+	relayProgUnclone     = "unclone"
 	relayVarAbiGueFormat = "abi_gue_format"
 )
 
@@ -94,9 +94,9 @@ type relaySpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type relayProgramSpecs struct {
-	Lose  *ebpf.ProgramSpec `ebpf:"lose"`
-	Own   *ebpf.ProgramSpec `ebpf:"own"`
-	Relay *ebpf.ProgramSpec `ebpf:"relay"`
+	Lose    *ebpf.ProgramSpec `ebpf:"lose"`
+	Relay   *ebpf.ProgramSpec `ebpf:"relay"`
+	Unclone *ebpf.ProgramSpec `ebpf:"unclone"`
 }
 
 // relayMapSpecs contains maps before they are loaded into the kernel.
@@ -153,16 +153,16 @@ type relayVariables struct {
 //
 // It can be passed to loadRelayObjects or ebpf.CollectionSpec.LoadAndAssign.
 type relayPrograms struct {
-	Lose  *ebpf.Program `ebpf:"lose"`
-	Own   *ebpf.Program `ebpf:"own"`
-	Relay *ebpf.Program `ebpf:"relay"`
+	Lose    *ebpf.Program `ebpf:"lose"`
+	Relay   *ebpf.Program `ebpf:"relay"`
+	Unclone *ebpf.Program `ebpf:"unclone"`
 }
 
 func (p *relayPrograms) Close() error {
 	return _RelayClose(
 		p.Lose,
-		p.Own,
 		p.Relay,
+		p.Unclone,
 	)
 }
 

@@ -180,7 +180,7 @@ int relay(struct __sk_buff *skb)
  * here, for those who come later.
  */
 SEC("tcx/ingress")
-int own(struct __sk_buff *skb)
+int unclone(struct __sk_buff *skb)
 {
 	return bpf_skb_change_head(skb, 0, 0) ? TCX_DROP : TCX_NEXT;
 }
