@@ -2,6 +2,8 @@ package apiserver
 
 import (
 	"context"
+	"errors"
+	"sync"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
@@ -83,25 +85,45 @@ func (g guard) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.S
 		if !ok {
 			began = func() {}
 		}
-		err := ended(ctx, next(ctx, &guardedStream{StreamingHandlerConn: conn, ctx: ctx, server: g.Server, began: began}))
+		stream := &guardedStream{StreamingHandlerConn: conn, ctx: ctx, server: g.Server, began: began}
+		err := ended(ctx, stream.serve(next))
 		audit.End(ctx, err)
 		return err
 	}
 }
 
+// guardedStream guards the messages of a stream. A handler may end while one of its goroutines still waits for a message.
 type guardedStream struct {
 	connect.StreamingHandlerConn
 
-	ctx      context.Context
-	server   *Server
-	received bool   // a message
-	began    func() // is called at the first message: the time to send it is over
+	ctx    context.Context
+	server *Server
+	began  func() // is called at the first message: the time to send it is over
+
+	mu       sync.Mutex
+	received bool // a message
+	over     bool // the handler has ended: the request, what is written of it and its connection are not the stream's any more
+}
+
+// serve calls the handler. When it returns, no message is looked at any more.
+func (s *guardedStream) serve(handle connect.StreamingHandlerFunc) error {
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.over = true
+	}()
+	return handle(s.ctx, s)
 }
 
 // Receive reads a message and holds that the caller may send it.
 func (s *guardedStream) Receive(message any) error {
 	if err := s.StreamingHandlerConn.Receive(message); err != nil {
 		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.over {
+		return connect.NewError(connect.CodeCanceled, errors.New("the stream has ended"))
 	}
 	audit.Begin(s.ctx, s.Spec().Procedure, message)
 	if s.received {
