@@ -91,7 +91,7 @@ labs: build ## Run those of them that bear others beside them, few at a time: a 
 
 alone: build ## Run those that bound how long something may take or flood, which have the machine to themselves
 	RETRY=1 WEIR_BIN=$(CURDIR)/$(BIN) scripts/test.sh -count=1 -timeout 30m ./test/churn
-	WEIR_BIN=$(CURDIR)/$(BIN) scripts/test.sh -count=1 -timeout 30m -p 1 $(ALONE:%=./test/%)
+	RETRY=1 WEIR_BIN=$(CURDIR)/$(BIN) scripts/test.sh -count=1 -timeout 30m -p 1 $(ALONE:%=./test/%)
 
 schemathesis: build ## Send the manager what its OpenAPI document allows and what it does not, unless the tool can't be installed (in CI it must)
 	@scripts/schemathesis.sh $(if $(CI),,--may-skip)

@@ -75,7 +75,7 @@ func newLab(t *testing.T) *lab {
 
 	router, err := frr.Start(l.router, frr.Config{
 		AS: 65000, RouterID: netip.MustParseAddr("10.255.0.1"), PeerAS: 65010, Password: "s3cret",
-		Neighbors: []netip.Addr{netip.MustParseAddr("10.2.0.2")}, GracefulRestart: true, BFD: 100 * time.Millisecond,
+		Neighbors: []netip.Addr{netip.MustParseAddr("10.2.0.2")}, GracefulRestart: true, BFD: 300 * time.Millisecond,
 	})
 	must(t, err)
 	l.frr = router
@@ -120,7 +120,7 @@ func (l *lab) start(args ...string) *daemonProcess {
 	must(l.t, os.WriteFile(password, []byte("s3cret\n"), 0o600))
 	args = append([]string{
 		"--name", "mux-1", "--manager", l.manager.URL, "--interface", "eth0", "--pin-path", l.pinPath, "--as", "65010", "--data-dir", l.dataDir,
-		"--peer", "address=10.2.0.1,as=65000,bfd=100ms,password-file=" + password,
+		"--peer", "address=10.2.0.1,as=65000,bfd=300ms,password-file=" + password,
 	}, args...)
 	d := &daemonProcess{t: l.t, log: &netns.Log{}, exited: make(chan error, 1)}
 	d.cmd = exec.Command(os.Args[0], args...)

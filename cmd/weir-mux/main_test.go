@@ -139,7 +139,7 @@ func TestForwardingOutlivesTheDaemon(t *testing.T) {
 			if sig != syscall.SIGKILL && err != nil {
 				t.Errorf("weir-mux ended with %v", err)
 			}
-			s.more(500) // a second without a daemon
+			s.more(1000) // for two seconds without a daemon, which BFD notices
 			if got := l.status(); got.Generation != 5 || got.Endpoints[0].Counter.Packets <= counted.Endpoints[0].Counter.Packets {
 				t.Errorf("status without a daemon: %+v", got)
 			}

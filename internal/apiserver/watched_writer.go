@@ -32,14 +32,17 @@ const maxWrite = 256 << 10
 
 func (w *watchedWriter) Write(data []byte) (n int, err error) {
 	for {
-		part := data[n:min(len(data), n+maxWrite)]
-		done := w.bound()
-		written, err := w.ResponseWriter.Write(part)
-		done()
+		written, err := w.writePart(data[n:min(len(data), n+maxWrite)])
 		if n += written; err != nil || n == len(data) {
 			return n, err
 		}
 	}
+}
+
+// writePart writes within the time of one write.
+func (w *watchedWriter) writePart(data []byte) (n int, err error) {
+	defer w.bound()()
+	return w.ResponseWriter.Write(data)
 }
 
 // Flush sends what was written.

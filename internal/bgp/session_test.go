@@ -140,7 +140,7 @@ func TestRestartNeverWithdraws(t *testing.T) {
 		for name, router := range map[string]struct {
 			interval time.Duration
 			dynamic  bool
-		}{"without bfd": {0, false}, "with bfd": {100 * time.Millisecond, false}, "with bfd, from a listen range": {100 * time.Millisecond, true}} {
+		}{"without bfd": {0, false}, "with bfd": {300 * time.Millisecond, false}, "with bfd, from a listen range": {300 * time.Millisecond, true}} {
 			t.Run(how+" "+name, func(t *testing.T) {
 				interval := router.interval
 				n := newNetwork(t, func(c *frr.Config) {
@@ -234,12 +234,12 @@ func TestBFDFindsASilentPeer(t *testing.T) {
 func TestWhatIsLostIsLostOnce(t *testing.T) {
 	const stops = 3
 	n := newNetwork(t, func(c *frr.Config) {
-		c.BFD = 50 * time.Millisecond
+		c.BFD = 150 * time.Millisecond
 		c.HoldTime = 90 * time.Second
 		c.GracefulRestart = true
 	})
 	config := n.config(1)
-	config.HoldTime, config.GracefulRestart, config.Peers[0].BFD = 90*time.Second, 30*time.Second, 50*time.Millisecond
+	config.HoldTime, config.GracefulRestart, config.Peers[0].BFD = 90*time.Second, 30*time.Second, 150*time.Millisecond
 	s := n.startSpeaker(1, config, vip4, vip6)
 	up := func(p PeerState) bool { return p.Established() && p.BFD == "up" }
 	s.want("bfd up", up)

@@ -108,8 +108,12 @@ func (o *observation) run(caller context.Context, muxes []string, send func(*wei
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel()
+	copies := uint32(wire.MaxCaptureCount)
+	if !o.request.GetConnections() {
+		copies = min(copies, 2*uint32(o.count)) // as it came, and as it left
+	}
 	for _, mux := range muxes {
-		running.Go(func() { o.follow(ctx, mux) })
+		running.Go(func() { o.follow(ctx, mux, copies) })
 	}
 	for left := len(muxes); left > 0; {
 		var part observedPart
@@ -152,8 +156,8 @@ func (o *observation) tellSilent(muxes []string, send func(*weirv1.ObserveRespon
 	return send(response)
 }
 
-// follow captures on one mux until ctx or the capture ends.
-func (o *observation) follow(ctx context.Context, mux string) {
+// follow captures on one mux, so many copies of packets, until ctx or the capture ends.
+func (o *observation) follow(ctx context.Context, mux string, copies uint32) {
 	tell := func(part observedPart) error {
 		select {
 		case o.parts <- part:
@@ -162,12 +166,8 @@ func (o *observation) follow(ctx context.Context, mux string) {
 			return ctx.Err()
 		}
 	}
-	count := uint32(wire.MaxCaptureCount)
-	if !o.request.GetConnections() {
-		count = min(count, 2*uint32(o.count)) // as it came, and as it left
-	}
 	err := o.capture(ctx, &weirv1.CaptureRequest{
-		Mux: mux, Filter: o.request.GetFilter(), Count: count, SnapLength: observedSnap,
+		Mux: mux, Filter: o.request.GetFilter(), Count: copies, SnapLength: observedSnap,
 		Duration: durationpb.New(min(o.duration+endTime, wire.MaxCaptureDuration)),
 	}, o.ofHolder, func(r *weirv1.CaptureResponse) error { return tell(observedPart{mux: mux, from: r}) })
 	_ = tell(observedPart{mux: mux, ended: err}) // or nobody waits for it any more

@@ -256,7 +256,7 @@ func raw(t *testing.T, m *Manager, secured bool, text string) net.Conn {
 
 // Strangers who send slowly, or what is no HTTP, are hung up on; others don't notice.
 func TestSlowStrangersAreHungUpOn(t *testing.T) {
-	m, admin, _ := secure(t, Config{}, func(m *Manager) { m.api.UnauthenticatedTime = 500 * time.Millisecond })
+	m, admin, _ := secure(t, Config{}, func(m *Manager) { m.api.UnauthenticatedTime = 3 * time.Second })
 	const post = "POST " + weirv1connect.TrustServiceJoinProcedure + " HTTP/1.1\r\nHost: m\r\nContent-Type: application/proto\r\nContent-Length: 1000\r\n\r\n"
 	conns := map[string]net.Conn{
 		"no handshake":          raw(t, m, false, "\x16\x03"),

@@ -126,7 +126,7 @@ func (h *restoredHosts) startBefore(t *testing.T, url string, client *rpc.Client
 func TestRestoreGivesNoPortsTwice(t *testing.T) {
 	eachKindOfHosts(t, func(t *testing.T, h *restoredHosts) {
 		var first *Manager
-		url, stop := start(t, Config{}, func(m *Manager) { first, m.allocator.Quarantine = m, 240*time.Millisecond })
+		url, stop := start(t, Config{}, func(m *Manager) { first, m.allocator.Quarantine = m, time.Second })
 		client := dial(t, url)
 		backup := h.startBefore(t, url, client, first)
 		// After the backup host1 gives back what it got, and host2 is given as much as there is.
@@ -146,7 +146,7 @@ func TestRestoreGivesNoPortsTwice(t *testing.T) {
 		stop()
 
 		var second *Manager
-		url, _ = start(t, Config{DataDir: restoreOf(t, backup)}, func(m *Manager) { second, m.allocator.Quarantine = m, 480*time.Millisecond })
+		url, _ = start(t, Config{DataDir: restoreOf(t, backup)}, func(m *Manager) { second, m.allocator.Quarantine = m, 2*time.Second })
 		client = dial(t, url)
 		eventually(t, "it leads", second.replica.Leads)
 		h.start(t, url, 0, has[0])

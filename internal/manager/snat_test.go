@@ -312,7 +312,7 @@ func TestManyAskAtOnce(t *testing.T) {
 }
 
 func TestReleasedPortsAreQuarantined(t *testing.T) {
-	url, mux, hosts := leaving(t, func(m *Manager) { m.allocator.Quarantine = 2 * time.Second })
+	url, mux, hosts := leaving(t, func(m *Manager) { m.allocator.Quarantine = 6 * time.Second })
 	client := dial(t, url)
 	preallocated := hosts[0].holds(firstSNATClient).Ranges
 	given, err := allocate(t, client, "host1", firstSNATClient, 24)

@@ -158,7 +158,7 @@ func auditedRefusals(t *testing.T, admin *rpc.Client) {
 }
 
 func TestNodesRenew(t *testing.T) {
-	_, admin, url := secure(t, Config{CertificateLife: 3 * time.Second})
+	_, admin, url := secure(t, Config{CertificateLife: 9 * time.Second})
 	host := member(t, admin, url, &weirv1.CreateTokenRequest{Role: "agent"}, trust.Host, "host1")
 	if err := host.Obtain(t.Context()); err != nil {
 		t.Fatal(err)

@@ -16,6 +16,8 @@ const (
 	retryDelay = 200 * time.Millisecond
 	// retryTime bounds how long a call that has no deadline of its own is tried again.
 	retryTime = 15 * time.Second
+	// maxRetryDelay is longer than any call is tried again.
+	maxRetryDelay = time.Hour
 )
 
 // RetryError makes the error of a call that was not carried out and may be made again, whatever it is.
@@ -33,7 +35,8 @@ func RetryAfter(code connect.Code, err error, delay time.Duration) *connect.Erro
 	return refused
 }
 
-// retryIn says after what delay a call may be made again that failed with err, and whether it may.
+// retryIn says after what delay a call may be made again that failed with err, and whether it may. The other side may say
+// any delay, a negative one too.
 func retryIn(err error) (time.Duration, bool) {
 	var refused *connect.Error
 	if !errors.As(err, &refused) {
@@ -45,7 +48,7 @@ func retryIn(err error) (time.Duration, bool) {
 			continue
 		}
 		if info, ok := value.(*errdetails.RetryInfo); ok {
-			return info.GetRetryDelay().AsDuration(), true
+			return min(max(info.GetRetryDelay().AsDuration(), 0), maxRetryDelay), true
 		}
 	}
 	return 0, false

@@ -64,8 +64,12 @@ func TestMain(m *testing.M) {
 // reads from, and writes to, the data directory, so that it outlives the process.
 func runDaemon(manager, dataDir string) error {
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	restart := 4 * time.Second
+	if os.Getenv("WEIR_TEST_PATIENT") != "" {
+		restart = time.Minute
+	}
 	speaker, err := bgp.New(bgp.Config{
-		AS: switchAS, RouterID: netip.MustParseAddr("10.255.0.9"), HoldTime: 3 * time.Second, GracefulRestart: 4 * time.Second,
+		AS: switchAS, RouterID: netip.MustParseAddr("10.255.0.9"), HoldTime: 3 * time.Second, GracefulRestart: restart,
 		NextHop4: netip.MustParseAddr("192.0.2.2"), NextHop6: netip.MustParseAddr("fd00:8::2"),
 		Peers: []bgp.Peer{{Address: netip.MustParseAddr("192.0.2.1"), AS: switchAS}}, Log: log,
 	})

@@ -19,7 +19,8 @@ func notified(handOver chan os.Signal) (context.Context, func()) {
 // The life of a VIP: told, announced, changed, refused, lost over a restart, withdrawn. One site, as a router takes a second.
 func TestRoutesFollowTheSwitch(t *testing.T) {
 	s := newSite(t)
-	d := s.start()
+	const patient = "WEIR_TEST_PATIENT=1" // a slow machine starts a daemon in its own time
+	d := s.start(patient)
 	s.tell(1, false, tunnel)
 	s.eventually("generation 1 is reported", func() bool { return s.manager.SwitchReport().GetGeneration() == 1 })
 	if report := s.manager.SwitchReport(); report.GetStatus().GetProgrammed() != 2 || report.GetStatus().GetDriver() != "fake" || len(report.GetRefused()) != 0 {
@@ -49,14 +50,14 @@ func TestRoutesFollowTheSwitch(t *testing.T) {
 	d.signal(syscall.SIGKILL)
 	here := func() bool { return s.route(vip4) != "" && s.route(vip6) != "" }
 	s.throughout("the routes stay while the daemon is away", 500*time.Millisecond, here)
-	d = s.start()
+	d = s.start(patient)
 	s.throughout("the routes stay", 3*time.Second, here)
 	t.Log("it hands over")
 	d.signal(syscall.SIGUSR2)
 	s.throughout("the routes stay while the daemon is away", 500*time.Millisecond, here)
 
 	t.Log("an entry is lost meanwhile, and the switch does not take it again: its route goes, the other's stays")
-	d = s.start("WEIR_TEST_LOST=1")
+	d = s.start(patient, "WEIR_TEST_LOST=1")
 	s.wantRouted(vip4, false)
 	s.throughout("the other route stays", time.Second, func() bool { return s.route(vip6) != "" })
 	s.eventually("the refusal is reported", func() bool {

@@ -204,22 +204,22 @@ func (p *plane) muxesAway() {
 		p.must(p.Crash(n.Name))
 	}
 	p.log("all muxes are gone")
-	get := func(v fabriclab.VIP) error {
-		_, err := p.Run("client1", "curl", "--silent", "--show-error", "--fail", "--max-time", "2", fmt.Sprintf("http://%s:%d/", v.Address, fabriclab.Port))
+	get := func(v fabriclab.VIP, seconds string) error {
+		_, err := p.Run("client1", "curl", "--silent", "--show-error", "--fail", "--max-time", seconds, fmt.Sprintf("http://%s:%d/", v.Address, fabriclab.Port))
 		return err
 	}
 	for range 10 {
-		if err := get(p.VIPs[0]); err != nil {
+		if err := get(p.VIPs[0], "20"); err != nil {
 			p.t.Errorf("the VIP in the switch does not go on: %v", err)
 		}
 	}
-	if get(p.VIPs[1]) == nil {
+	if get(p.VIPs[1], "2") == nil {
 		p.t.Error("the VIP of the muxes goes on without them: the test can't fail")
 	}
 	for _, n := range p.Of(netlab.Mux) {
 		p.must(p.Revive(n.Name))
 	}
-	p.must(netlab.Poll(p.t.Context(), testlab.Bound, func() error { return get(p.VIPs[1]) }))
+	p.must(netlab.Poll(p.t.Context(), testlab.Bound, func() error { return get(p.VIPs[1], "2") }))
 	p.log("the muxes serve again")
 	for _, n := range p.Of(netlab.Mux) {
 		p.must(p.WaitConnected(p.t.Context(), n.Name))

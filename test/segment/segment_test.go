@@ -108,7 +108,7 @@ func (l *lab) begin() {
 func (l *lab) holds() {
 	l.t.Helper()
 	for _, w := range l.asks {
-		w.holds(l, 3)
+		w.holds(l)
 	}
 }
 
@@ -121,9 +121,12 @@ func (l *lab) fails(w *watcher, fail, restore func(l *lab, mux string)) {
 	next := l.answers(w, owner)
 	l.t.Logf("%s failed, %s answers: silent for %s; %s after the failure", owner, next, w.longestSilence(), time.Since(began).Round(time.Millisecond))
 	restore(l, owner)
-	if back := l.answers(w, next); back != owner {
-		l.t.Errorf("%s is back, and %s answers", owner, back)
-	}
+	testlab.Must(l.t, netlab.Poll(l.t.Context(), testlab.Bound, func() error {
+		if back := l.answers(w, next); back != owner {
+			return fmt.Errorf("%s is back, and %s answers", owner, back)
+		}
+		return nil
+	}))
 	l.holds()
 }
 

@@ -63,7 +63,7 @@ type Controller struct {
 	warnings    map[string][]string
 	state       state
 	moves       moves
-	host        Host // as Program was told last
+	host        *Host // as Program was told last; nil: it was not since the snapshot
 
 	interfaces   Interfaces
 	interfacesAt os.FileInfo // the file as it was read
@@ -237,10 +237,11 @@ func (c *Controller) Program(host Host) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.host = host
 	if !c.heard || c.datapath == nil && !c.wanted.any() {
 		return nil
 	}
+	host.Backends = maps.Clone(host.Backends) // the caller goes on changing its own
+	c.host = &host
 	_, err := c.followInterfaces()
 	c.note("interfaces", err)
 	if err := c.ready(); err != nil {

@@ -53,8 +53,8 @@ func (c *Controller) sweep() {
 	changed, err := c.followInterfaces()
 	c.note("interfaces", err)
 	over := len(c.detached.attachments) > 0 && !time.Now().Before(c.until)
-	if c.heard && (changed || over) {
-		c.note("program", c.program(c.host))
+	if c.host != nil && (changed || over) {
+		c.note("program", c.program(*c.host))
 	}
 	c.note("sweep", c.sweepSessions(overlay.Now()))
 	c.moves.follow(c.datapath, time.Now())

@@ -103,7 +103,7 @@ func (t *Table) noteReset(s Session, now uint32) bool {
 	return true
 }
 
-// Local is the address by which the server knows the session's client.
+// Local is the address by which the server knows the session's client; not valid: there is no prefix of its family.
 func (n *Network) Local(s Session) netip.AddrPort {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -112,6 +112,9 @@ func (n *Network) Local(s Session) netip.AddrPort {
 
 func (n *Network) local(s Session) netip.AddrPort {
 	client := s.Client.Addr()
+	if client.Is4() && !n.local4.IsValid() || client.Is6() && !n.local6.IsValid() {
+		return netip.AddrPort{}
+	}
 	if client.Is4() {
 		a := n.local4.Masked().Addr().As4()
 		for i := range 4 {

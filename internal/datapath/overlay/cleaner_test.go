@@ -138,3 +138,24 @@ func TestSessionsOfDetachedNetworksAreReset(t *testing.T) {
 		t.Errorf("reset in VXLAN %x", sent[0].ToClient[:8])
 	}
 }
+
+// Without a prefix of the client's family no address of it is known: its session ends all the same, and nobody is reset.
+func TestSessionsWithoutALocalPrefixEnd(t *testing.T) {
+	for name, f := range families() {
+		t.Run(name, func(t *testing.T) {
+			config := testConfig
+			config.Local4, config.Local6 = netip.Prefix{}, netip.Prefix{}
+			r := newRigWith(t, f, config)
+			r.open(0, false)
+			for s := range r.All() {
+				if local := r.Local(s); local.IsValid() {
+					t.Errorf("the server knows the client as %s", local)
+				}
+			}
+			r.must(r.SetAttachments(nil))
+			if sent := r.clean(r.now()+1, 9, map[End]int{Detached: 1}); len(sent) != 0 {
+				t.Errorf("%d pairs", len(sent))
+			}
+		})
+	}
+}

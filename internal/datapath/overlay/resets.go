@@ -27,7 +27,11 @@ func (n *Network) resets(s Session) (r Resets, ok bool) {
 	if server.Port() == 0 {
 		server = netip.AddrPortFrom(server.Addr(), s.Port)
 	}
-	r.ToServer, r.Server = reset.Packet(n.local(s), server, s.ClientNext), server.Addr()
+	local := n.local(s)
+	if !local.IsValid() {
+		return r, false
+	}
+	r.ToServer, r.Server = reset.Packet(local, server, s.ClientNext), server.Addr()
 	r.ToClient = reset.VXLAN(attachment.VNI, s.ClientMAC, attachment.GatewayMAC, s.Client.Addr().Is4())
 	r.ToClient = append(r.ToClient, reset.Packet(netip.AddrPortFrom(attachment.VIP, s.Port), s.Client, s.ServerNext)...)
 	host := n.hosts[s.Host]

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -33,7 +34,7 @@ func (f *Folder) Attach(name string, at link.TCXOptions) error {
 			return fmt.Errorf("remove stale link %s: %w", name, err)
 		}
 	}
-	made, err := link.AttachTCX(at)
+	made, err := attach(at)
 	if err != nil {
 		return fmt.Errorf("attach %s to interface %d: %w", name, at.Interface, err)
 	}
@@ -42,6 +43,20 @@ func (f *Folder) Attach(name string, at link.TCXOptions) error {
 		return fmt.Errorf("pin link %s: %w", name, err)
 	}
 	return nil
+}
+
+// releaseTime bounds how long the kernel may take to release a link that nobody has any more.
+const releaseTime = time.Second
+
+// attach makes a link. The kernel releases a link some time after the last who had it: until then the same program can't be
+// attached there again.
+func attach(at link.TCXOptions) (link.Link, error) {
+	for until := time.Now().Add(releaseTime); ; time.Sleep(releaseTime / 200) {
+		made, err := link.AttachTCX(at)
+		if !errors.Is(err, fs.ErrExist) || time.Now().After(until) {
+			return made, err
+		}
+	}
 }
 
 // adoptLink says whether live is at the interface, and has it run program if so. An update costs

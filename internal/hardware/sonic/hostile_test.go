@@ -93,7 +93,7 @@ func TestConnectionsAreCut(t *testing.T) {
 func TestHostileDatabase(t *testing.T) {
 	db := newDatabase(t)
 	a, _ := startAgent(t, db, limits{}, false)
-	d := open(t, sonic.Config{Address: db.socket, Patience: 50 * time.Millisecond})
+	d := open(t, sonic.Config{Address: db.socket, Patience: 2 * time.Second})
 	defer d.Close()
 	kept := entry("203.0.113.1", 1, 2)
 	must(t, d.Program(t.Context(), kept))

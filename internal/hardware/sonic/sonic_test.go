@@ -73,7 +73,7 @@ func TestRefusedByTheAgent(t *testing.T) {
 	db := newDatabase(t)
 	a, _ := startAgent(t, db, limits{}, false)
 	a.limits.Tunnels = 3 // which the driver does not know
-	d := open(t, sonic.Config{Address: db.socket, Patience: 300 * time.Millisecond})
+	d := open(t, sonic.Config{Address: db.socket, Patience: time.Second})
 	defer d.Close()
 	one := entry("203.0.113.1", 3, 1, 2)
 	must(t, d.Program(t.Context(), one))
@@ -96,7 +96,7 @@ func TestRefusedByTheAgent(t *testing.T) {
 func TestAgentSleeps(t *testing.T) {
 	db := newDatabase(t)
 	a, _ := startAgent(t, db, limits{}, false)
-	d := open(t, sonic.Config{Address: db.socket, Patience: 100 * time.Millisecond})
+	d := open(t, sonic.Config{Address: db.socket, Patience: 500 * time.Millisecond})
 	defer d.Close()
 	a.sleep(true)
 	e := entry("203.0.113.1", 1, 2)

@@ -33,14 +33,15 @@ func server(t *testing.T) netip.AddrPort {
 			t.Error(err)
 		}
 	})
-	for {
+	for until := time.Now().Add(time.Minute); time.Now().Before(until); time.Sleep(time.Millisecond) {
 		conn, err := net.Dial("tcp", address.String())
 		if err == nil {
 			conn.Close()
 			return address
 		}
-		time.Sleep(time.Millisecond)
 	}
+	t.Fatalf("nobody listens at %s", address)
+	return address
 }
 
 // hold runs streams until what they have done is enough, or for a minute.

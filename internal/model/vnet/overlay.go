@@ -82,5 +82,8 @@ func (o Overlay) Validate() error {
 			}
 		}
 	}
+	if len(o.LocalPrefixes) == 1 {
+		r.refuse("localPrefixes", "must have one of each family, or none for the default ones")
+	}
 	return r.Err()
 }

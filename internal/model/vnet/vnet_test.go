@@ -80,6 +80,7 @@ func TestValidateOverlay(t *testing.T) {
 		"localPrefixes[0]: must be /8 to /16, is /17":                  func(o *Overlay) { o.LocalPrefixes[0] = netip.MustParsePrefix("100.64.0.0/17") },
 		"localPrefixes[1]: must be a /48, is a /64":                    func(o *Overlay) { o.LocalPrefixes[1] = netip.MustParsePrefix("fd00::/64") },
 		"localPrefixes[1]: must be of another family than":             func(o *Overlay) { o.LocalPrefixes[1] = netip.MustParsePrefix("11.0.0.0/8") },
+		"localPrefixes: must have one of each family":                  func(o *Overlay) { o.LocalPrefixes = o.LocalPrefixes[1:] },
 		"localPrefixes[0]: has 10.0.0.2, which muxes announce":         func(o *Overlay) { o.LocalPrefixes[0] = netip.MustParsePrefix("10.0.0.0/8") },
 	} {
 		o := Overlay{

@@ -74,6 +74,9 @@ func (r *Rules) set(rules map[model.HostBackendKey]model.HostBackend) error {
 	if room := r.c.Max; len(rules) > room {
 		return fmt.Errorf("set rules: needs %d, has room for %d", len(rules), room)
 	}
+	if err := r.c.SNAT.FitTunnels(rules); err != nil {
+		return fmt.Errorf("set rules: %w", err)
+	}
 	rows := make(map[bpf.AgentNatRuleKey]bpf.AgentNatRule, len(rules))
 	for key, b := range rules {
 		if vip := key.Endpoint.VIP; vip.Is4() != b.Backend.Addr().Is4() {
@@ -100,10 +103,7 @@ func (r *Rules) SetTunnels() error { return r.setTunnels(r.live) }
 // setTunnels writes the tunnel addresses that the host decapsulates for: those of rules, and of workloads with source
 // NAT.
 func (r *Rules) setTunnels(rules map[model.HostBackendKey]model.HostBackend) error {
-	tunnels := r.c.SNAT.Tunnels()
-	for key := range rules {
-		tunnels[bpf.ToAddress(key.Tunnel)] = 1
-	}
+	tunnels := r.c.SNAT.Tunnels(rules)
 	ipv4 := true
 	for t := range tunnels {
 		ipv4 = ipv4 && bpf.FromAddress(t).Is4()

@@ -67,13 +67,32 @@ func New(c Config) *Translator {
 	}
 }
 
-// Tunnels are those of workloads. The caller holds the lock.
-func (t *Translator) Tunnels() map[bpf.AgentAddress]uint8 {
-	tunnels := maps.Clone(t.adopted)
-	if tunnels == nil {
-		tunnels = make(map[bpf.AgentAddress]uint8)
+// Tunnels are the addresses that the host decapsulates for, with these rules: theirs, and those of workloads. The caller
+// holds the lock.
+func (t *Translator) Tunnels(rules map[model.HostBackendKey]model.HostBackend) map[bpf.AgentAddress]uint8 {
+	tunnels := tunnelsOf(rules, t.rows)
+	maps.Copy(tunnels, t.adopted)
+	return tunnels
+}
+
+// FitTunnels says whether there is room for the tunnels of these rules. The caller holds the lock.
+func (t *Translator) FitTunnels(rules map[model.HostBackendKey]model.HostBackend) error {
+	return t.fit(t.Tunnels(rules))
+}
+
+func (t *Translator) fit(tunnels map[bpf.AgentAddress]uint8) error {
+	if room := int(t.objects.Tunnels.MaxEntries()); len(tunnels) > room {
+		return fmt.Errorf("needs %d tunnel addresses, has room for %d", len(tunnels), room)
 	}
-	for _, row := range t.rows {
+	return nil
+}
+
+func tunnelsOf(rules map[model.HostBackendKey]model.HostBackend, rows map[netip.Addr]*snatRow) map[bpf.AgentAddress]uint8 {
+	tunnels := make(map[bpf.AgentAddress]uint8)
+	for key := range rules {
+		tunnels[bpf.ToAddress(key.Tunnel)] = 1
+	}
+	for _, row := range rows {
 		tunnels[bpf.ToAddress(row.config.Tunnel)] = 1
 	}
 	return tunnels
@@ -117,7 +136,8 @@ var alwaysExcepted = []netip.Prefix{
 
 // SetSNAT makes these the only workloads whose own connections leave as a VIP. What they have open stays,
 // but connections of a workload that leaves as another VIP, is filtered otherwise, or is there no more end,
-// and so do those on ranges that it lost. Nobody's connections to excepted are translated.
+// and so do those on ranges that it lost. Nobody's connections to excepted are translated. It changes nothing if they do
+// not fit.
 func (t *Translator) SetSNAT(wanted []model.HostSNAT, excepted []netip.Prefix) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -133,6 +153,9 @@ func (t *Translator) SetSNAT(wanted []model.HostSNAT, excepted []netip.Prefix) e
 			return fmt.Errorf("set source NAT: %s leaves as %s already", w.Key, other.config.Key.VIP)
 		}
 		rows[w.Key.Address] = &snatRow{config: w}
+	}
+	if err := t.fit(tunnelsOf(t.rules(), rows)); err != nil {
+		return fmt.Errorf("set source NAT: %w", err)
 	}
 	if err := t.endSNAT(rows); err != nil {
 		return err
