@@ -57,8 +57,27 @@ type report struct {
 func (r *Reports) here(node string, stored nodestatus.Status) (report, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	return r.ownNewest(node, stored)
+}
+
+// ownNewest is here. The lock is held.
+func (r *Reports) ownNewest(node string, stored nodestatus.Status) (report, bool) {
 	newest, ok := r.newest[node]
 	return newest, ok && !newest.Seen.Before(stored.Seen) && !r.others[node].at.After(newest.at)
+}
+
+// raise has what a node reported here last be of a generation that it runs since, and returns it; false: it is no newer one,
+// or the report is not here.
+func (r *Reports) raise(node string, stored nodestatus.Status, generation model.Generation, now time.Time) (report, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	newest, ok := r.ownNewest(node, stored)
+	if !ok || generation <= newest.Generation {
+		return newest, false
+	}
+	newest.Generation, newest.Seen, newest.at = generation, now, now
+	r.newest[node] = newest
+	return newest, true
 }
 
 // get returns the newest report that is known by other ways than the store, and whether it is at least as new as what the
@@ -101,6 +120,9 @@ func (r *Reports) setReport(node string, newest report, due bool) {
 	defer r.mu.Unlock()
 	if newest.detail.GetSwitch() != nil && newest.Generation != r.newest[node].Generation {
 		r.Switches.Set()
+	}
+	if before := r.newest[node]; newest.stored.Equal(before.stored) { // the store does not get it
+		newest.unstored = before.unstored
 	}
 	r.newest[node] = newest
 	if due {

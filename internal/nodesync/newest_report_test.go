@@ -64,3 +64,30 @@ func TestLargeReportsAreNotEncodedWhole(t *testing.T) {
 		t.Errorf("16384 endpoints allocate %.0f times, 4000 %.0f times", many, some)
 	}
 }
+
+// A generation that a mux runs since is of its newest report, whatever came in between; and what the store did not take stays
+// so until it is given more.
+func TestAGenerationIsOfTheNewestReport(t *testing.T) {
+	r := NewReports(slog.New(slog.DiscardHandler))
+	first := report{at: noon, stored: noon, Status: nodestatus.Status{Seen: noon, Generation: 1}}
+	r.setReport("mux1", first, false)
+	r.setUnstored("mux1")
+	second := first
+	second.at, second.Seen, second.Reason, second.Rejected = noon.Add(1), noon.Add(1), "no room", 2
+	r.setReport("mux1", second, false)
+	if _, is := r.raise("mux1", nodestatus.Status{}, 1, noon.Add(2)); is {
+		t.Error("it has that generation")
+	}
+	raised, is := r.raise("mux1", nodestatus.Status{}, 3, noon.Add(2))
+	if kept, here := r.here("mux1", nodestatus.Status{}); !is || !here || raised.Generation != 3 || kept.Generation != 3 || kept.Reason != "no room" || !kept.unstored {
+		t.Errorf("%t: %+v, kept is %+v", is, raised, kept)
+	}
+	second.stored = noon.Add(3)
+	r.setReport("mux1", second, false)
+	if kept, _ := r.here("mux1", nodestatus.Status{}); kept.unstored {
+		t.Error("the store was given it, and it counts as not taken")
+	}
+	if _, is := r.raise("mux2", nodestatus.Status{}, 1, noon); is {
+		t.Error("a mux that reported nothing has a report")
+	}
+}

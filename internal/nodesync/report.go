@@ -65,14 +65,9 @@ func (n *Service) readAcknowledgements(stream *connect.ClientStream[weirv1.Ackno
 
 // storeGeneration stores the generation that a mux runs, with the rest of its last report.
 func (n *Service) storeGeneration(name string, generation model.Generation) {
-	next, ok := n.Reports.here(name, n.Store.State().Status.At(name))
-	if !ok || generation <= next.Generation {
-		return
+	if raised, is := n.Reports.raise(name, n.Store.State().Status.At(name), generation, n.Now()); is {
+		n.putStatus(name, raised, false)
 	}
-	now := n.Now()
-	next.Generation, next.Seen, next.at = generation, now, now
-	n.Reports.setReport(name, next, false)
-	n.putStatus(name, next, false)
 }
 
 // ReportHost takes the report of a host: what it runs, its counters and sessions, and the health of its backends.

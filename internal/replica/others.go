@@ -2,37 +2,43 @@ package replica
 
 import (
 	"context"
-	"sync"
 
 	"github.com/weirlb/weir/internal/store"
 )
 
 // FollowOthers runs follow for each other manager while there is one of that name and address, until ctx ends.
 func FollowOthers(ctx context.Context, own string, watch func() (*store.State, <-chan struct{}), follow func(context.Context, store.Manager)) {
-	var following sync.WaitGroup
-	defer following.Wait()
-	open := map[store.Manager]context.CancelFunc{}
+	open := map[store.Manager]*following{}
 	defer func() {
-		for _, end := range open {
-			end()
+		for _, f := range open {
+			f.cancel()
+		}
+		for _, f := range open {
+			<-f.ended
 		}
 	}()
 	for {
 		state, changed := watch()
 		there := map[store.Manager]bool{}
 		for _, other := range state.Managers {
-			there[other] = true
-			if open[other] != nil || other.Name == own {
-				continue
-			}
-			each, end := context.WithCancel(ctx)
-			open[other] = end
-			following.Go(func() { follow(each, other) })
+			there[other] = other.Name != own
 		}
-		for other, end := range open {
+		for other, f := range open {
 			if !there[other] {
-				end()
+				f.cancel()
+				<-f.ended // before one of the same name and another address begins: it says last that it follows nobody
 				delete(open, other)
+			}
+		}
+		for other, is := range there {
+			if is && open[other] == nil {
+				each, cancel := context.WithCancel(ctx)
+				f := &following{cancel: cancel, ended: make(chan struct{})}
+				open[other] = f
+				go func() {
+					defer close(f.ended)
+					follow(each, other)
+				}()
 			}
 		}
 		select {
@@ -41,4 +47,10 @@ func FollowOthers(ctx context.Context, own string, watch func() (*store.State, <
 			return
 		}
 	}
+}
+
+// following is of one manager.
+type following struct {
+	cancel context.CancelFunc
+	ended  chan struct{}
 }

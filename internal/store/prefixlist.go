@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -14,6 +15,7 @@ import (
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/store/codec"
 	"github.com/weirlb/weir/internal/store/keyspace"
+	"github.com/weirlb/weir/internal/wake"
 )
 
 // A prefix list is a head, and chunks that never change, by their ids. Chunks are written first, in small transactions,
@@ -151,8 +153,10 @@ func (s *State) HasChunks(list model.PrefixList) bool {
 type ChunkWriter struct {
 	*cache
 
-	staging sync.Mutex     // held while chunks are looked for, and while those that nobody wants are deleted
-	held    map[string]int // chunks that a head will name, by how many
+	staging wake.Turn // held while chunks are looked for, and while those that nobody wants are deleted
+
+	mu   sync.Mutex
+	held map[string]int // chunks that a head will name, by how many
 }
 
 // Stage writes the chunks of a list that are not in the store. They stay there until release is called, and
@@ -162,8 +166,10 @@ func (s *ChunkWriter) Stage(ctx context.Context, list model.PrefixList) (release
 	if err != nil {
 		return nil, err
 	}
-	s.staging.Lock()
-	defer s.staging.Unlock()
+	if err := s.staging.Take(ctx); err != nil { // others write for as long as a slow disk takes
+		return nil, err
+	}
+	defer s.staging.Leave()
 	if err := s.sweep(ctx, fence); err != nil {
 		return nil, err
 	}
@@ -171,21 +177,29 @@ func (s *ChunkWriter) Stage(ctx context.Context, list model.PrefixList) (release
 	if err := s.writeAll(ctx, fence, list); err != nil {
 		return nil, err
 	}
+	s.hold(names, 1)
+	return func() { s.hold(names, -1) }, nil
+}
+
+// hold has so many more heads name each of the chunks, or so many fewer.
+func (s *ChunkWriter) hold(names []string, heads int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.held == nil {
 		s.held = map[string]int{}
 	}
 	for _, name := range names {
-		s.held[name]++
-	}
-	return func() {
-		s.staging.Lock()
-		defer s.staging.Unlock()
-		for _, name := range names {
-			if s.held[name]--; s.held[name] == 0 {
-				delete(s.held, name)
-			}
+		if s.held[name] += heads; s.held[name] == 0 {
+			delete(s.held, name)
 		}
-	}, nil
+	}
+}
+
+// heldNow are the chunks that a head will name.
+func (s *ChunkWriter) heldNow() map[string]int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.held)
 }
 
 // writeAll writes the chunks that State does not have, and returns when it has them.
@@ -214,6 +228,7 @@ func (s *ChunkWriter) writeAll(ctx context.Context, fence clientv3.Cmp, list mod
 
 // sweep deletes the chunks that neither a head names nor a head will.
 func (s *ChunkWriter) sweep(ctx context.Context, fence clientv3.Cmp) error {
+	held := s.heldNow() // before the state, which has the heads of those that are not held any more
 	state := s.State()
 	named := map[string]bool{}
 	for list := range state.PrefixLists.Values() {
@@ -223,7 +238,7 @@ func (s *ChunkWriter) sweep(ctx context.Context, fence clientv3.Cmp) error {
 	}
 	var ops []clientv3.Op
 	for name := range state.chunks.Keys() {
-		if !named[name] && s.held[name] == 0 {
+		if !named[name] && held[name] == 0 {
 			ops = append(ops, clientv3.OpDelete(keyspace.PrefixChunks+name))
 		}
 	}

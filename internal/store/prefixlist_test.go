@@ -1,9 +1,12 @@
 package store
 
 import (
+	"context"
+	"errors"
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -45,6 +48,27 @@ func chunks(t *testing.T, s *Store) int {
 		t.Errorf("State has %d chunks, the store %d", n, len(response.Kvs))
 	}
 	return len(response.Kvs)
+}
+
+// Who stages a list while others do waits no longer than its call lasts; who is done waits for nobody.
+func TestStagingEndsWithItsCall(t *testing.T) {
+	s, end := open(t, etcd.Config{DataDir: t.TempDir()})
+	defer end()
+	release := mustStage(t, s, listOf("blocked", 0, 10))
+	if err := s.Chunks.staging.Take(t.Context()); err != nil { // a slow store
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := s.Chunks.Stage(ctx, listOf("other", 0, 10)); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("it ends with %v", err)
+	}
+	release()
+	s.Chunks.staging.Leave()
+	mustStage(t, s, listOf("other", 0, 10))()
+	if held := s.Chunks.heldNow(); len(held) != 0 {
+		t.Errorf("held are %v", held)
+	}
 }
 
 // TestPrefixListsAreWholeOrNotThere writes chunks without a head, as a manager that dies in between does, and then lists.

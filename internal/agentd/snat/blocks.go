@@ -228,9 +228,9 @@ func (p lending) askForBlock(ctx context.Context, b *hostBlock, lacks int, now t
 	b.requests++
 	key, has := b.config.Key, b.list()
 	p.asking.Go(func() {
-		ctx, cancel := context.WithTimeout(ctx, blockTimeout)
+		bounded, cancel := context.WithTimeout(ctx, blockTimeout) // the call alone: its answer may have more asked for
 		defer cancel()
-		answer, err := p.config.Manager.AllocatePorts(ctx, &weirv1.AllocatePortsRequest{
+		answer, err := p.config.Manager.AllocatePorts(bounded, &weirv1.AllocatePortsRequest{
 			Name: p.name, Vip: key.VIP.String(), Address: key.Address.String(), Ports: uint32(max(lacks, 1) * model.RangePorts),
 			Has: has.Digest(),
 		})

@@ -1,13 +1,16 @@
 package snat
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
@@ -35,6 +38,8 @@ type blockWorld struct {
 	clock   time.Duration
 	deltas  int                          // answers that told what differs
 	spoil   func(*weirv1.PortAllocation) // an answer
+	late    time.Duration                // how long an answer to AllocatePorts takes
+	gives   int                          // ranges an answer; 0: 8
 }
 
 func (w *blockWorld) SetSNAT(wanted []model.HostSNAT, _ []netip.Prefix) error {
@@ -77,15 +82,20 @@ func (w *blockWorld) uses(idle func(model.HostSNAT) []agentsnat.IdleRange) (all 
 	return all
 }
 
-func (w *blockWorld) AllocatePorts(_ context.Context, r *weirv1.AllocatePortsRequest) (*weirv1.AllocatePortsResponse, error) {
+func (w *blockWorld) AllocatePorts(ctx context.Context, r *weirv1.AllocatePortsRequest) (*weirv1.AllocatePortsResponse, error) {
 	w.note("ask %s %d", r.GetAddress(), r.GetPorts())
+	time.Sleep(w.late)
+	if err := ctx.Err(); err != nil {
+		w.note("%v", err)
+		return nil, err
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.refuse != nil {
 		return nil, w.refuse
 	}
 	var given []uint32
-	for range 8 {
+	for range cmp.Or(w.gives, 8) {
 		given = append(given, w.next)
 		w.next++
 	}
@@ -193,6 +203,22 @@ func TestABlockServesWorkloads(t *testing.T) {
 			t.Errorf("%s: told is %v", want.key, u)
 		}
 	}
+}
+
+// An answer that is not enough for all who wait has more asked for, by a call that does not end with the one before.
+func TestAnAnswerHasMoreAskedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, p := newBlockWorld(t)
+		w.late, w.gives = 100*time.Millisecond, 1
+		p.handleNotice(t.Context(), waitsOf(portKey.Address, "one"), time.Now())
+		p.handleNotice(t.Context(), waitsOf(otherKey.Address, "two"), time.Now())
+		p.asking.Wait()
+		w.has(t, "after the first answer", portKey.Address, 300, 500)
+		w.has(t, "after the second one", otherKey.Address, 301, 501)
+		if i := slices.IndexFunc(w.done, func(line string) bool { return strings.HasPrefix(line, "context ") }); i >= 0 {
+			t.Errorf("a call ended: %s", w.done[i])
+		}
+	})
 }
 
 // Answers tell what differs from the block's list as the request named it. What does not fit changes nothing: the block

@@ -163,9 +163,9 @@ func (p *Ports) requestPorts(ctx context.Context, client *snatClient, now time.T
 	client.requests++
 	key := client.config.Key
 	p.asking.Go(func() {
-		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+		bounded, cancel := context.WithTimeout(ctx, requestTimeout) // the call alone: its answer may have more asked for
 		defer cancel()
-		answer, err := p.config.Manager.AllocatePorts(ctx, &weirv1.AllocatePortsRequest{
+		answer, err := p.config.Manager.AllocatePorts(bounded, &weirv1.AllocatePortsRequest{
 			Name: p.name, Vip: key.VIP.String(), Address: key.Address.String(), Ports: uint32(need),
 		})
 		p.handleAllocated(ctx, key, answer, err)

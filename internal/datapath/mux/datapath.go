@@ -85,7 +85,7 @@ func newDatapath(sizes bpf.Sizes, log *slog.Logger) *Datapath {
 	d.Shares = share.NewShares(&d.mu, d.shares)
 	d.Ranges = snat.NewRanges(&d.mu, d.endpoints.SNAT)
 	d.Networks, d.NAT = overlay.New(&d.mu, tables, d.full), nat.NewNAT(&d.mu, d.full)
-	d.Neighbors = neighbor.New(&d.mu, tables)
+	d.Neighbors = neighbor.New(tables)
 	d.SlowPath = &SlowPath{&d.mu, tables, row, d.endpoints}
 	d.Counters = &Counters{tables}
 	d.Tracer = trace.New(trace.Config{

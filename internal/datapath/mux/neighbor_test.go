@@ -3,6 +3,7 @@ package mux
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"net"
 	"net/netip"
 	"testing"
@@ -231,5 +232,22 @@ func TestNeighborsAreReplaced(t *testing.T) {
 	}
 	if err := d.SetNeighbors(many); err == nil {
 		t.Error("more VIPs than there is room for were taken")
+	}
+}
+
+// Who renews a lease does not wait for a write of tables, which may last for longer than the lease.
+func TestALeaseIsRenewedDuringAWrite(t *testing.T) {
+	d := newFilled(t, world()...)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	done := make(chan error, 1)
+	go func() { done <- errors.Join(d.SetNeighbors([]netip.Addr{ownerVIP4}), d.SetNeighborLease(boottime(t))) }()
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("it waits")
 	}
 }

@@ -94,20 +94,29 @@ func (a *Announcer) SetExcluded(out bool) {
 	a.announce()
 }
 
-// SetOverrides replaces the overrides.
+// SetOverrides replaces the overrides. It is for one goroutine.
 func (a *Announcer) SetOverrides(list []model.VIPRoute) {
 	next := newOverrides(list)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if next.equal(a.overrides) {
+	if !a.override(next) {
 		return
 	}
-	next.logChanges(a.overrides, a.config.Log)
-	a.overrides = next
+	// Without the lock, for which who renews a lease waits, as a disk may take long.
 	if err := next.save(a.config.OverridesFile); err != nil {
 		a.config.Log.Warn("can't keep which vips are not announced as usual, for the next start", "err", err)
 	}
+}
+
+// override announces by other overrides, and says whether they are others.
+func (a *Announcer) override(next overrides) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if next.equal(a.overrides) {
+		return false
+	}
+	next.logChanges(a.overrides, a.config.Log)
+	a.overrides = next
 	a.announce()
+	return true
 }
 
 // Stop withdraws all routes for the rest of the process, but those that answers of sessions come by: End withdraws these.

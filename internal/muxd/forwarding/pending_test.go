@@ -124,7 +124,6 @@ func TestLongListThatFails(t *testing.T) {
 	if w.write(t.Context()) || !errors.Is(w.err, b.datapath.full) {
 		t.Errorf("error %v", w.err)
 	}
-	b.state.Reject(9, w.err)
 	g, ahead, rejected := b.state.Generations()
 	if g != 7 || ahead != 9 || rejected == nil || rejected.Generation != 9 || rejected.Reason != "no memory" {
 		t.Errorf("generation %d, %d, refused %+v", g, ahead, rejected)
@@ -134,6 +133,13 @@ func TestLongListThatFails(t *testing.T) {
 		t.Error("something still waits")
 	}
 	b.runs(9, 9)
+	// What failed before a snapshot says nothing of that.
+	b.must(wire.MuxUpdate{Generation: 10, Lists: []model.MuxPrefixList{listOf("blocked", upTo(20)...)}})
+	b.datapath.full = errors.New("no memory")
+	newWriter(b.state).write(t.Context())
+	b.datapath.full = nil
+	b.must(wire.MuxUpdate{Generation: 11, Snapshot: true})
+	b.runs(11, 11)
 }
 
 // What waits is written without being asked to, and who tells the manager hears when it is whole, or can't be.

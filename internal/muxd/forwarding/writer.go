@@ -31,8 +31,6 @@ func (s *State) WriteLists(ctx context.Context, complete, rejected func()) error
 		done := w.write(ctx)
 		switch {
 		case w.err != nil:
-			_, ahead, _ := s.Generations()
-			s.Reject(ahead, w.err)
 			rejected()
 			wake.After(ctx, retryLists)
 			s.fill.Set()
@@ -55,7 +53,8 @@ func newWriter(s *State) *writer {
 	return &writer{state: s, pending: s.pending}
 }
 
-// step runs one write under the lock, and says whether to continue.
+// step runs one write under the lock, and says whether to continue. An error refuses the generation that is ahead now: a
+// snapshot that follows may well be applied.
 func (w *writer) step(ctx context.Context, do func() error) bool {
 	if ctx.Err() != nil {
 		return false
@@ -65,7 +64,9 @@ func (w *writer) step(ctx context.Context, do func() error) bool {
 	if w.state.pending.number != w.pending.number {
 		return false
 	}
-	w.err = do()
+	if w.err = do(); w.err != nil {
+		w.state.generations.reject(w.state.generations.ahead, w.err, w.state.log)
+	}
 	return w.err == nil
 }
 

@@ -15,12 +15,12 @@ import (
 
 // Neighbors is the lease of a mux, and the VIPs that it is of.
 type Neighbors struct {
-	mu     *sync.Mutex
+	mu     sync.Mutex // and not the data plane's: the lease ends sooner than what that may be held for
 	tables *bpf.Tables
 }
 
-// New is of these tables, under the data plane's lock.
-func New(mu *sync.Mutex, tables *bpf.Tables) *Neighbors { return &Neighbors{mu, tables} }
+// New is of these tables.
+func New(tables *bpf.Tables) *Neighbors { return &Neighbors{tables: tables} }
 
 // SetNeighbors makes the VIPs all that the program answers for.
 func (n *Neighbors) SetNeighbors(vips []netip.Addr) error {
