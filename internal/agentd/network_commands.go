@@ -96,14 +96,7 @@ func changeInterfaces(dir string, change func(overlay.Interfaces) error) error {
 	if _, err := os.Stat(dir); err != nil {
 		return fmt.Errorf("read --data-dir: %w: name the daemon's", err)
 	}
-	all, err := overlay.ReadInterfaces(dir)
-	if err != nil {
-		return err
-	}
-	if err := change(all); err != nil {
-		return err
-	}
-	return all.Write(dir)
+	return overlay.ChangeInterfaces(dir, change)
 }
 
 func whoisCommand(o *Options) *cobra.Command {

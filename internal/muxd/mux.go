@@ -115,6 +115,8 @@ type Config struct {
 	NextHops        func(changed func(netlink.State)) (NextHops, error)
 	// Discard makes the announced prefixes all whose packets the kernel drops, if they get to it.
 	Discard func([]netip.Prefix) error
+	// KeepDiscarding has them stay so until ctx ends; nil: nobody looks.
+	KeepDiscarding func(context.Context) error
 	// SlowPath handles packets that the fast path can't, until ctx ends; nil: they are dropped.
 	SlowPath         func(ctx context.Context) error
 	SlowPathCounters *slowpath.Counters // of SlowPath; may be nil
@@ -212,11 +214,10 @@ func (m *Mux) Run(ctx context.Context, handOver <-chan os.Signal) error {
 	group.Go(func() error { return m.acks.run(following) })
 	group.Go(func() error { return m.state.WriteLists(following, m.acks.wake.Set, m.reports.wake.Set) })
 	group.Go(func() error { return m.tasks.Run(following) })
-	if m.config.SlowPath != nil {
-		group.Go(func() error { return m.config.SlowPath(resolving) })
-	}
-	if m.config.Redirects != nil {
-		group.Go(func() error { return m.config.Redirects(resolving) })
+	for _, run := range []func(context.Context) error{m.config.KeepDiscarding, m.config.SlowPath, m.config.Redirects} {
+		if run != nil {
+			group.Go(func() error { return run(resolving) })
+		}
 	}
 	if m.leases != nil {
 		group.Go(func() error { return m.leases.Run(resolving) }) // also while it drains: it gives its VIPs back

@@ -3,6 +3,7 @@ package muxd
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"time"
 
@@ -137,7 +138,7 @@ func Unload(pinPath string) error {
 	if err != nil || lost != nil {
 		return err
 	}
-	discard, err := netlink.NewDiscard(attachedTo)
+	discard, err := netlink.NewDiscard(attachedTo, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
 	}

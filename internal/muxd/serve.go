@@ -65,7 +65,7 @@ func serve(ctx context.Context, o Options, s settings, observed *telemetry.Telem
 		return err
 	}
 	noteRestart(datapath, speaker.SetRestarting)
-	discard, err := netlink.NewDiscard(o.Interface)
+	discard, err := netlink.NewDiscard(o.Interface, log)
 	if err != nil {
 		return errors.Join(err, datapath.Close())
 	}
@@ -89,7 +89,7 @@ func serve(ctx context.Context, o Options, s settings, observed *telemetry.Telem
 		NextHops: func(changed func(netlink.State)) (NextHops, error) {
 			return netlink.New(netlink.Config{Interface: o.Interface, Changed: changed, Log: log})
 		},
-		Discard:          discard.Set,
+		Discard: discard.Set, KeepDiscarding: discard.Keep,
 		SlowPath:         func(ctx context.Context) error { return serveSlowPath(ctx, datapath, &counters, log) },
 		SlowPathCounters: &counters,
 		Redirector:       redirector,

@@ -1,7 +1,9 @@
 package netlink
 
 import (
+	"log/slog"
 	"net/netip"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -18,7 +20,7 @@ func prefixes(texts ...string) []netip.Prefix {
 func (n *network) discarder() *Discard {
 	n.t.Helper()
 	var d *Discard
-	must(n.t, n.mux.Do(func() (err error) { d, err = NewDiscard("eth0"); return err }))
+	must(n.t, n.mux.Do(func() (err error) { d, err = NewDiscard("eth0", slog.New(slog.DiscardHandler)); return err }))
 	n.t.Cleanup(d.Close)
 	return d
 }
@@ -83,6 +85,38 @@ func TestDiscardEndsLoops(t *testing.T) {
 		if rules := n.ip(n.mux, family+" rule"); strings.Contains(rules, "eth0") {
 			t.Errorf("rules are left: %s", rules)
 		}
+	}
+}
+
+// What others on the machine remove is there again.
+func TestDiscardIsKept(t *testing.T) {
+	n := newNetwork(t)
+	n.forward()
+	d := n.discarder()
+	must(t, d.Set(prefixes("203.0.113.10/32", "203.0.113.11/32", "2001:db8:113::10/128")))
+	flushed := map[string]int{
+		"rule del pref 100": 0, "-6 rule del pref 100": 0,
+		"route flush table " + strconv.Itoa(d.table): 2, "-6 route flush table " + strconv.Itoa(d.table): 1,
+	}
+	for what, lost := range flushed {
+		n.ip(n.mux, what)
+		got, err := d.reconcile()
+		must(t, err)
+		if got != lost {
+			t.Errorf("%s: %d routes were lost, want %d", what, got, lost)
+		}
+		for _, loop := range []string{"203.0.113.11 from 10.9.9.9 iif eth0", "2001:db8:113::10 from fd00:9::9 iif eth0"} {
+			if way := n.way(loop); way != "discarded" {
+				t.Errorf("%s: %s goes %s", what, loop, way)
+			}
+		}
+	}
+	must(t, d.Set(nil))
+	if lost, err := d.reconcile(); lost != 0 || err != nil {
+		t.Errorf("of nothing %d routes were lost: %v", lost, err)
+	}
+	if way := n.way("203.0.113.11 from 10.9.9.9 iif eth0"); way != "out" {
+		t.Errorf("what is not discarded any more goes %s", way)
 	}
 }
 

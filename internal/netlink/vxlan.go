@@ -3,6 +3,7 @@ package netlink
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 
 	vnl "github.com/vishvananda/netlink"
@@ -21,7 +22,7 @@ var vxlanIdle = map[bool]struct {
 // family is there, the idle one goes. It returns the names of those that it keeps. To be called now and then, in the
 // uplink's network namespace.
 func KeepVXLANSockets(tunnels []netip.Addr) ([]string, error) {
-	links, err := vnl.LinkList()
+	links, err := retry(vnl.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("list interfaces: %w", err)
 	}
@@ -54,6 +55,8 @@ func KeepVXLANSockets(tunnels []netip.Addr) ([]string, error) {
 			err = errors.Join(err, vnl.LinkDel(ours[v4]))
 		case wanted && ours[v4] == nil:
 			err = errors.Join(err, addIdleVXLAN(idle.name, idle.vni, local))
+		case wanted && ours[v4].Attrs().Flags&net.FlagUp == 0: // a process died before it set it up
+			err = errors.Join(err, vnl.LinkSetUp(ours[v4]))
 		}
 		if wanted {
 			kept = append(kept, idle.name)

@@ -53,4 +53,6 @@ func TestVXLANSocketsAreKept(t *testing.T) {
 	keep("weir-vxlan6")
 	run("ip", "link", "del", "vx1")
 	keep("weir-vxlan4", "weir-vxlan6")
+	run("ip", "link", "set", "weir-vxlan4", "down") // as after a process that died before it set it up
+	keep("weir-vxlan4", "weir-vxlan6")
 }

@@ -35,9 +35,7 @@ func Open(name string) (*Segment, error) {
 	if err := s.listen(fd); err != nil {
 		return nil, errors.Join(fmt.Errorf("listen for ARP and NDP on %s: %w", name, err), s.file.Close())
 	}
-	if s.groups, err = openGroups(name, link.Index); err != nil {
-		return nil, errors.Join(err, s.file.Close())
-	}
+	s.groups = openGroups(name, link.Index)
 	return s, nil
 }
 

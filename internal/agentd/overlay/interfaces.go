@@ -11,9 +11,11 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v4"
+	"golang.org/x/sys/unix"
 
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/model/vnet"
+	"github.com/weirlb/weir/internal/trust"
 )
 
 // WorkloadName names a workload of a network.
@@ -94,18 +96,35 @@ func (i Interfaces) Remove(device string) error {
 	return fmt.Errorf("remove port: none was added for interface %s", device)
 }
 
-// Write replaces the file in one step. A daemon that runs follows within seconds.
-func (i Interfaces) Write(dataDir string) error {
+// ChangeInterfaces reads the file, and replaces it as change says, while no other process does. A daemon that runs follows
+// within seconds.
+func ChangeInterfaces(dataDir string, change func(Interfaces) error) error {
+	lock, err := os.OpenFile(filepath.Join(dataDir, interfacesFile+".lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return fmt.Errorf("lock ports: %w", err)
+	}
+	defer lock.Close()
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+		return fmt.Errorf("lock ports: %w", err)
+	}
+	all, err := ReadInterfaces(dataDir)
+	if err != nil {
+		return err
+	}
+	if err := change(all); err != nil {
+		return err
+	}
+	return all.write(dataDir)
+}
+
+// write replaces the file in one step.
+func (i Interfaces) write(dataDir string) error {
 	var b strings.Builder
 	b.WriteString("# Interfaces of virtual networks' workloads on this host: written by weir-agent port.\n")
 	for _, name := range slices.SortedFunc(maps.Keys(i), func(a, b WorkloadName) int { return strings.Compare(a.String(), b.String()) }) {
 		fmt.Fprintf(&b, "%s: %q\n", name, i[name])
 	}
-	path := filepath.Join(dataDir, interfacesFile)
-	if err := os.WriteFile(path+".next", []byte(b.String()), 0o600); err != nil {
-		return fmt.Errorf("write ports: %w", err)
-	}
-	if err := os.Rename(path+".next", path); err != nil {
+	if err := trust.WriteFile(filepath.Join(dataDir, interfacesFile), []byte(b.String())); err != nil {
 		return fmt.Errorf("write ports: %w", err)
 	}
 	return nil

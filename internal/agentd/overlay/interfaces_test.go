@@ -1,11 +1,15 @@
 package overlay_test
 
 import (
+	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/weirlb/weir/internal/agentd/overlay"
 	"github.com/weirlb/weir/internal/wire"
@@ -21,7 +25,7 @@ func TestInterfacesAreKeptInAFile(t *testing.T) {
 	for name, err := range map[string]error{
 		"an interface":          all.Set(web, "vnet3"),
 		"the same once more":    all.Set(web, "vnet4"),
-		"written":               all.Write(dir),
+		"written":               overlay.ChangeInterfaces(dir, func(i overlay.Interfaces) error { maps.Copy(i, all); return nil }),
 		"another, a name of it": all.Set(overlay.WorkloadName{Network: "bolt", Workload: "web"}, "vnet5"),
 	} {
 		if err != nil {
@@ -70,14 +74,37 @@ func TestPortsFollowWhatIsSaidOnTheHost(t *testing.T) {
 			}
 		}
 	}
-	all := overlay.Interfaces{{Network: "acme", Workload: "web"}: "acme"}
-	m.must(all.Write(m.config.DataDir))
+	change := func(change func(overlay.Interfaces) error) {
+		m.must(overlay.ChangeInterfaces(m.config.DataDir, change))
+	}
+	change(func(all overlay.Interfaces) error {
+		return all.Set(overlay.WorkloadName{Network: "acme", Workload: "web"}, "acme")
+	})
 	wait(2)
-	m.must(all.Remove("acme"), all.Write(m.config.DataDir))
+	change(func(all overlay.Interfaces) error { return all.Remove("acme") })
 	wait(1)
 	status, err := overlay.ReadStatus(m.config.PinPath)
 	m.must(err)
 	if len(status.Ports) != 1 || len(status.Attachments) != 2 || status.Ports[0].MAC != "02:00:00:00:00:01" {
 		t.Errorf("status %+v", status)
+	}
+}
+
+// Workloads that start at the same time all have their interfaces.
+func TestInterfacesAreAddedAtOnce(t *testing.T) {
+	const workloads = 50
+	dir, group := t.TempDir(), errgroup.Group{}
+	for i := range workloads {
+		group.Go(func() error {
+			return overlay.ChangeInterfaces(dir, func(all overlay.Interfaces) error {
+				return all.Set(overlay.WorkloadName{Network: "acme", Workload: fmt.Sprint("web-", i)}, fmt.Sprint("vnet", i))
+			})
+		})
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := overlay.ReadInterfaces(dir); err != nil || len(all) != workloads {
+		t.Errorf("%d are there: %v", len(all), err)
 	}
 }

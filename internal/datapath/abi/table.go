@@ -22,6 +22,26 @@ func ReadTable[K comparable, V any](table *ebpf.Map) (map[K]V, error) {
 	return rows, nil
 }
 
+// EachBatched reads in batches. A row that is made or goes meanwhile may be missed or seen twice.
+func EachBatched[K, V any](table *ebpf.Map, visit func(K, V)) error {
+	const batch = 4096
+	keys, rows := make([]K, batch), make([]V, batch)
+	var cursor ebpf.MapBatchCursor
+	for {
+		n, err := table.BatchLookup(&cursor, keys, rows, nil)
+		last := errors.Is(err, ebpf.ErrKeyNotExist)
+		if err != nil && !last {
+			return err
+		}
+		for i := range n {
+			visit(keys[i], rows[i])
+		}
+		if last {
+			return nil
+		}
+	}
+}
+
 // WriteTable makes a hash hold exactly rows: adds and changes first, then removes, so that what is in both is never
 // missing.
 func WriteTable[K, V comparable](table *ebpf.Map, rows map[K]V) error {

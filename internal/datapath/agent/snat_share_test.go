@@ -11,6 +11,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/datapath/agent/session"
 	"github.com/weirlb/weir/internal/datapath/agent/snat"
@@ -287,10 +288,10 @@ func (r *rig) wantCounts() {
 		}
 		rows[workload][table]++
 	}
-	check(r.t, bpf.EachBatched(r.objects.SnatFlows, func(_ bpf.AgentSessionKey, row bpf.AgentSnatFlow) { note(row.Workload, 0) }))
-	check(r.t, bpf.EachBatched(r.objects.SnatPorts, func(_ bpf.AgentSnatPortKey, row bpf.AgentSnatPort) { note(row.Workload, 1) }))
-	check(r.t, bpf.EachBatched(r.objects.SnatDests, func(key bpf.AgentSnatTargetKey, _ bpf.AgentSnatTarget) { note(key.Workload, 2) }))
-	check(r.t, bpf.EachBatched(r.objects.SnatBlockUse, func(key bpf.AgentSnatUsedKey, _ uint64) { note(key.Target.Workload, 3) }))
+	check(r.t, abi.EachBatched(r.objects.SnatFlows, func(_ bpf.AgentSessionKey, row bpf.AgentSnatFlow) { note(row.Workload, 0) }))
+	check(r.t, abi.EachBatched(r.objects.SnatPorts, func(_ bpf.AgentSnatPortKey, row bpf.AgentSnatPort) { note(row.Workload, 1) }))
+	check(r.t, abi.EachBatched(r.objects.SnatDests, func(key bpf.AgentSnatTargetKey, _ bpf.AgentSnatTarget) { note(key.Workload, 2) }))
+	check(r.t, abi.EachBatched(r.objects.SnatBlockUse, func(key bpf.AgentSnatUsedKey, _ uint64) { note(key.Target.Workload, 3) }))
 	a, err := r.Shares.Accounts()
 	check(r.t, err)
 	for number, state := range a.States {

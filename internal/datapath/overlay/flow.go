@@ -105,19 +105,23 @@ func (c *Clients) sweepFlows(over func(Flow) bool) (left int, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("read attachments: %w", err)
 	}
-	rows, err := abi.ReadTable[overlayBypassFlowKey, overlayBypassFlow](c.objects.BypassFlows)
+	rows := make(map[overlayBypassFlowKey]bool) // whether it is over
+	// In batches: key by key a table that evicts begins anew whenever the key has gone that one was at.
+	err = abi.EachBatched(c.objects.BypassFlows, func(key overlayBypassFlowKey, row overlayBypassFlow) {
+		f := flowOf(key, row)
+		f.vni = attachments[f.Attachment]
+		rows[key] = over(f)
+	})
 	if err != nil {
 		return 0, fmt.Errorf("read bypass flows: %w", err)
 	}
-	for key, row := range rows {
-		f := flowOf(key, row)
-		f.vni = attachments[f.Attachment]
-		if !over(f) {
+	for key, isOver := range rows {
+		if !isOver {
 			left++
 			continue
 		}
 		if err := c.objects.BypassFlows.Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-			return left, fmt.Errorf("forget a flow of %s: %w", f.Client, err)
+			return left, fmt.Errorf("forget a flow of %s: %w", abi.Address(key.Client.Words), err)
 		}
 	}
 	return left, nil

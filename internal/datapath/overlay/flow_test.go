@@ -1,6 +1,7 @@
 package overlay
 
 import (
+	"context"
 	"encoding/binary"
 	"math/rand/v2"
 	"net/netip"
@@ -151,4 +152,30 @@ func TestPortsAreSetExactly(t *testing.T) {
 		t.Errorf("flows without a port: %+v, %v", all, err)
 	}
 	r.run(r.objects.FromClient, r.sent(pkt.SYN, 1000, 0).Frame(), "pass_other", next)
+}
+
+// Flows are read while others evict them: the table is of those that were used last.
+func TestFlowsAreReadWhileTheyAreEvicted(t *testing.T) {
+	config := testConfig
+	config.Flows = 1024
+	r := newRigWith(t, families()["v4 over v4"], config)
+	put := func(i uint32) error {
+		return r.objects.BypassFlows.Put(overlayBypassFlowKey{ClientPort: uint16(i), Attachment: 1 + i>>16}, overlayBypassFlow{})
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	evicts := make(chan error)
+	go func() {
+		var err error
+		for i := uint32(0); ctx.Err() == nil && err == nil; i++ {
+			err = put(i)
+		}
+		evicts <- err
+	}()
+	for range 300 {
+		if left, err := r.sweepFlows(func(Flow) bool { return false }); err != nil || left > 2*1024 {
+			t.Fatalf("%d flows, %v", left, err)
+		}
+	}
+	stop()
+	r.must(<-evicts)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
 )
 
 // Attach makes the link that is pinned as name run a program at an interface: it updates the link in place, without a
@@ -140,7 +141,7 @@ func (f *Folder) Update(name string, program *ebpf.Program) (*ebpf.Program, erro
 		return old, nil
 	}
 	old.Close()
-	if errors.Is(err, os.ErrNotExist) {
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENOLINK) { // the interface has gone since
 		return nil, nil
 	}
 	return nil, fmt.Errorf("replace program of %s: %w", name, err)

@@ -123,9 +123,12 @@ func (r *Reader) Ports(ctx context.Context) (hardware.Ports, error) {
 	return hardware.NewPorts(all), nil
 }
 
-func (r *Reader) list() (links []vnl.Link, err error) {
+func (r *Reader) list() ([]vnl.Link, error) { return Links(r.links) }
+
+// Links lists the interfaces. While others come and go it is tried a few times.
+func Links(handle *vnl.Handle) (links []vnl.Link, err error) {
 	for range attempts {
-		if links, err = r.links.LinkList(); !errors.Is(err, vnl.ErrDumpInterrupted) {
+		if links, err = handle.LinkList(); !errors.Is(err, vnl.ErrDumpInterrupted) {
 			break
 		}
 	}

@@ -61,9 +61,9 @@ func (p *ports) close() {
 
 // list returns the ports that are there. A port that is named and is not there may come.
 func (p *ports) list() ([]port, error) {
-	links, err := p.links.LinkList()
+	links, err := netdev.Links(p.links)
 	if err != nil {
-		return nil, fmt.Errorf("list interfaces: %w", err)
+		return nil, err
 	}
 	var all []port
 	for _, link := range links {

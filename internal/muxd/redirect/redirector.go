@@ -12,7 +12,10 @@ import (
 	"net/netip"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/weirlb/weir/internal/datapath/mux"
 	"github.com/weirlb/weir/internal/fastpath"
@@ -100,7 +103,7 @@ func (r *Redirector) Run(ctx context.Context, reader redirectReader, source4, so
 		if !source.IsValid() {
 			continue
 		}
-		socket, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(source, 0)))
+		socket, err := listen(ctx, source)
 		if err != nil {
 			return errors.Join(fmt.Errorf("open a socket for fastpath: %w", err), reader.Close())
 		}
@@ -119,6 +122,24 @@ func (r *Redirector) Run(ctx context.Context, reader redirectReader, source4, so
 		}
 		r.send(sockets, r.redirects(connection))
 	}
+}
+
+// listen opens a socket at an address, which the machine may not have yet: one of IPv6 is tentative at first. The VIPs
+// without Fastpath do not wait for it.
+func listen(ctx context.Context, source netip.Addr) (*net.UDPConn, error) {
+	level, option := unix.IPPROTO_IP, unix.IP_FREEBIND
+	if source.Is6() {
+		level, option = unix.IPPROTO_IPV6, unix.IPV6_FREEBIND
+	}
+	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+		var err error
+		return errors.Join(c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), level, option, 1) }), err)
+	}}
+	socket, err := config.ListenPacket(ctx, "udp", netip.AddrPortFrom(source, 0).String())
+	if err != nil {
+		return nil, err
+	}
+	return socket.(*net.UDPConn), nil //nolint:forcetypeassert // package net makes no other for udp
 }
 
 // send sends sealed messages. A lost one is sent again while the mux sees packets of the connection.

@@ -1,16 +1,36 @@
 package redirect
 
 import (
+	"fmt"
 	"log/slog"
 	"net/netip"
+	"os"
 	"testing"
 	"time"
 
 	"github.com/weirlb/weir/internal/datapath/mux"
 	"github.com/weirlb/weir/internal/fastpath"
+	"github.com/weirlb/weir/internal/lab/netns"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/wire"
 )
+
+// A mux whose source is not an address of the machine yet, as one of IPv6 is at first, serves the VIPs without Fastpath.
+func TestSourcesMayComeLater(t *testing.T) {
+	ns := netns.New(t, fmt.Sprintf("wredirect%d", os.Getpid()))
+	for _, source := range []string{"10.9.9.9", "fd99::9"} {
+		err := ns.Do(func() error {
+			socket, err := listen(t.Context(), netip.MustParseAddr(source))
+			if err != nil {
+				return err
+			}
+			return socket.Close()
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
 
 func TestRedirects(t *testing.T) {
 	r := New(slog.New(slog.DiscardHandler))

@@ -9,26 +9,6 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// EachBatched reads in batches. A row that is made or goes meanwhile may be missed or seen twice.
-func EachBatched[K, V any](table *ebpf.Map, visit func(K, V)) error {
-	const batch = 4096
-	keys, rows := make([]K, batch), make([]V, batch)
-	var cursor ebpf.MapBatchCursor
-	for {
-		n, err := table.BatchLookup(&cursor, keys, rows, nil)
-		last := errors.Is(err, ebpf.ErrKeyNotExist)
-		if err != nil && !last {
-			return err
-		}
-		for i := range n {
-			visit(keys[i], rows[i])
-		}
-		if last {
-			return nil
-		}
-	}
-}
-
 // ReadArray reads a whole table.
 func ReadArray[V any](table *ebpf.Map, rows []V) error {
 	keys := make([]uint32, len(rows))

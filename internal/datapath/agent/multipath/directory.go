@@ -106,7 +106,7 @@ func (d *Directory) Read(rules map[model.HostBackendKey]model.HostBackend) error
 
 func (d *Directory) readHomes() (map[model.EndpointKey]*multipath.Homes, error) {
 	live := map[model.EndpointKey]*multipath.Homes{}
-	err := bpf.EachBatched(d.objects.MptcpHomes, func(key bpf.AgentMultipathHomeKey, row bpf.AgentMultipathHomes) {
+	err := abi.EachBatched(d.objects.MptcpHomes, func(key bpf.AgentMultipathHomeKey, row bpf.AgentMultipathHomes) {
 		homes := live[fromHomeKey(key)]
 		if homes == nil {
 			homes = &multipath.Homes{}

@@ -166,7 +166,7 @@ type tokenOf struct {
 func (d *Directory) liveTokens() (map[tokenOf]owner, error) {
 	owners := map[tokenOf]owner{}
 	for _, table := range []*ebpf.Map{d.objects.Sessions, d.objects.NewSessions} {
-		err := bpf.EachBatched(table, func(key bpf.AgentSessionKey, row bpf.AgentSession) {
+		err := abi.EachBatched(table, func(key bpf.AgentSessionKey, row bpf.AgentSession) {
 			if row.Token != 0 && session.StateOf(key.Protocol, row.Events) == session.StateEstablished {
 				owners[tokenOf{row.Vip, key.Dip, row.Token}] = owner{key, row.VipPort}
 			}
@@ -194,7 +194,7 @@ func sweepHolders(table *ebpf.Map, clock time.Duration, lives func(bpf.AgentMult
 	var gone []bpf.AgentMultipathName
 	changed := map[bpf.AgentMultipathName]bpf.AgentMultipathHolder{}
 	left := 0
-	err := bpf.EachBatched(table, func(key bpf.AgentMultipathName, row bpf.AgentMultipathHolder) {
+	err := abi.EachBatched(table, func(key bpf.AgentMultipathName, row bpf.AgentMultipathHolder) {
 		switch until := time.Duration(row.Until); {
 		case lives != nil && lives(key, row):
 			if until < clock+multipath.NameLife/2 { // not each time: a host may have many
@@ -231,7 +231,7 @@ func sweepHolders(table *ebpf.Map, clock time.Duration, lives func(bpf.AgentMult
 func (d *Directory) sweepJoined(table *ebpf.Map, clock, life time.Duration, count func(vip bpf.AgentAddress)) (int, error) {
 	var gone []bpf.AgentMultipathFlow
 	left := 0
-	err := bpf.EachBatched(table, func(key bpf.AgentMultipathFlow, row bpf.AgentMultipathJoined) {
+	err := abi.EachBatched(table, func(key bpf.AgentMultipathFlow, row bpf.AgentMultipathJoined) {
 		limit := d.idleOf(key)
 		if row.Closing != 0 {
 			limit = min(limit, closingLife)
@@ -283,7 +283,7 @@ func (d *Directory) OwnTokens() ([]Own, error) {
 		return nil, err
 	}
 	var all []Own
-	err = bpf.EachBatched(d.objects.MptcpTokens, func(key bpf.AgentMultipathName, row bpf.AgentMultipathHolder) {
+	err = abi.EachBatched(d.objects.MptcpTokens, func(key bpf.AgentMultipathName, row bpf.AgentMultipathHolder) {
 		name := fromName(key)
 		e, found := d.endpoints[name.Endpoint]
 		if found && time.Duration(row.Until) > clock+deadLife {
@@ -308,7 +308,7 @@ func (d *Directory) StaleTokens() ([]Stale, error) {
 		return nil, err
 	}
 	var all []Stale
-	err = bpf.EachBatched(d.objects.MptcpNames, func(key bpf.AgentMultipathName, row bpf.AgentMultipathHolder) {
+	err = abi.EachBatched(d.objects.MptcpNames, func(key bpf.AgentMultipathName, row bpf.AgentMultipathHolder) {
 		left := time.Duration(row.Until) - clock
 		if e, found := d.endpoints[fromName(key).Endpoint]; found && e.own.IsValid() && left > 0 && left < multipath.NameLife-multipath.AskAfter {
 			all = append(all, Stale{Name: fromName(key), Tunnel: bpf.FromAddress(row.Tunnel), From: e.own, Client: clientOf(row)})

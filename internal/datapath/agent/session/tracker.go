@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/flowhash"
 	"github.com/weirlb/weir/internal/model"
@@ -147,7 +148,7 @@ func (t *Tracker) countElsewhere(count sessionReport) error {
 	if len(count.elsewhere) == 0 {
 		return nil
 	}
-	if err := bpf.EachBatched(t.objects.MptcpJoined, func(key bpf.AgentMultipathFlow, _ bpf.AgentMultipathJoined) {
+	if err := abi.EachBatched(t.objects.MptcpJoined, func(key bpf.AgentMultipathFlow, _ bpf.AgentMultipathJoined) {
 		count.addElsewhere(bpf.FromAddrPort(key.Client, key.ClientPort), bpf.FromAddrPort(key.Vip, key.VipPort))
 	}); err != nil {
 		return fmt.Errorf("count subflows that others have: %w", err)

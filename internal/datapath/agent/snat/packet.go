@@ -3,6 +3,7 @@ package snat
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -180,11 +181,14 @@ func ipPacket(from, to netip.Addr, protocol byte, payload []byte) []byte {
 }
 
 // Sender sends IP packets with headers of their own.
-type Sender struct{ sockets [4]int } // by family, and whether they leave by the uplink; -1: not open
+type Sender struct {
+	uplink  string
+	sockets [4]int // by family, and whether they leave by the uplink; -1: the kernel has no such family
+}
 
 // NewSender makes one. It must be called in the uplink's network namespace, as must Send.
 func (t *Translator) NewSender() (*Sender, error) {
-	s := &Sender{}
+	s := &Sender{uplink: t.uplink}
 	for i := range s.sockets {
 		s.sockets[i] = -1
 	}
@@ -194,6 +198,9 @@ func (t *Translator) NewSender() (*Sender, error) {
 			family = unix.AF_INET6
 		}
 		socket, err := unix.Socket(family, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.IPPROTO_RAW)
+		if errors.Is(err, unix.EAFNOSUPPORT) { // as after ipv6.disable=1
+			continue
+		}
 		if err == nil && i < 2 {
 			err = unix.BindToDevice(socket, t.uplink)
 		}
@@ -217,14 +224,36 @@ func (s *Sender) Close() error {
 }
 
 // Transmit sends a packet to the network; Tell sends one to a workload of this host.
-func (s *Sender) Transmit(to netip.Addr, packet []byte) error { return s.send(0, to, packet) }
+func (s *Sender) Transmit(to netip.Addr, packet []byte) error {
+	err := s.send(0, to, packet)
+	if !slices.ContainsFunc(gone, func(is error) bool { return errors.Is(err, is) }) {
+		return err
+	}
+	for _, socket := range s.sockets[:2] {
+		if socket >= 0 {
+			if err := unix.BindToDevice(socket, s.uplink); err != nil {
+				return fmt.Errorf("bind to %s, which was made anew: %w", s.uplink, err)
+			}
+		}
+	}
+	return s.send(0, to, packet)
+}
+
+// gone are the errors of a socket that is bound to an uplink by its index, which another one of the name has not.
+var gone = []error{unix.ENODEV, unix.ENXIO, unix.ENETUNREACH, unix.EHOSTUNREACH}
 
 // Reject sends a packet to a workload of this host, by the route to it.
 func (s *Sender) Reject(to netip.Addr, packet []byte) error { return s.send(2, to, packet) }
 
 func (s *Sender) send(first int, to netip.Addr, packet []byte) error {
+	if !to.Is4() {
+		first++
+	}
+	if s.sockets[first] < 0 {
+		return unix.EAFNOSUPPORT
+	}
 	if to.Is4() {
 		return unix.Sendto(s.sockets[first], packet, 0, &unix.SockaddrInet4{Addr: to.As4()})
 	}
-	return unix.Sendto(s.sockets[first+1], packet, 0, &unix.SockaddrInet6{Addr: to.As16()})
+	return unix.Sendto(s.sockets[first], packet, 0, &unix.SockaddrInet6{Addr: to.As16()})
 }

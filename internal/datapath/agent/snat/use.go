@@ -11,6 +11,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/model"
 )
@@ -104,7 +105,7 @@ func (t *calls) idleRanges(row *snatRow) ([]IdleRange, error) {
 
 func (t *calls) destinations() (map[uint32][]Destination, error) {
 	most := make(map[uint32][]Destination)
-	err := bpf.EachBatched(t.objects.SnatDests, func(key bpf.AgentSnatTargetKey, target bpf.AgentSnatTarget) {
+	err := abi.EachBatched(t.objects.SnatDests, func(key bpf.AgentSnatTargetKey, target bpf.AgentSnatTarget) {
 		remote := bpf.FromAddrPort(key.Remote, key.RemotePort)
 		if int32(target.Live) <= 0 || key.Remote == (bpf.AgentAddress{}) {
 			return
@@ -127,7 +128,7 @@ func (t *calls) destinations() (map[uint32][]Destination, error) {
 func (t *calls) usedPorts() (map[uint32]int, error) {
 	type block struct{ workload, number uint32 }
 	in := make(map[block]uint64)
-	err := bpf.EachBatched(t.objects.SnatBlockUse, func(key bpf.AgentSnatUsedKey, used uint64) {
+	err := abi.EachBatched(t.objects.SnatBlockUse, func(key bpf.AgentSnatUsedKey, used uint64) {
 		in[block{key.Target.Workload, key.Block}] |= used
 	})
 	if err != nil {
@@ -166,7 +167,7 @@ func (t *calls) Flows() ([]Translation, error) {
 }
 
 func eachFlow(table *ebpf.Map, visit func(bpf.AgentSessionKey, bpf.AgentSnatFlow)) error {
-	if err := bpf.EachBatched(table, visit); err != nil {
+	if err := abi.EachBatched(table, visit); err != nil {
 		return fmt.Errorf("read flows: %w", err)
 	}
 	return nil

@@ -138,7 +138,7 @@ func (s *Steering) read() (rows, error) {
 }
 
 func readInto[K comparable, V any](table *ebpf.Map, live map[K]V) error {
-	if err := bpf.EachBatched(table, func(key K, row V) { live[key] = row }); err != nil {
+	if err := abi.EachBatched(table, func(key K, row V) { live[key] = row }); err != nil {
 		return fmt.Errorf("read %s: %w", table, err)
 	}
 	return nil
