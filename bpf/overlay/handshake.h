@@ -97,6 +97,8 @@ static __noinline enum verdict handshake_begin(struct __sk_buff *skb, struct ove
 	struct packet p = a->inner;
 
 	p.l4 -= p.l3 - sizeof(struct ethhdr);
+	if (a->header.length) /* deliver() has taken it out */
+		p.l4 -= sizeof(struct bypass_header);
 	p.l3 = sizeof(struct ethhdr);
 	if (handshake_syn(skb, a, &p))
 		return VERDICT_DROP_REWRITE;

@@ -58,7 +58,7 @@ func TestAttached(t *testing.T) {
 		"a mux has not the network": {func(s *store.State) { s.Status.Set("mux1", nodestatus.Status{Generation: 5}) }, False, "Pending", "0 of 1 connected muxes run it", ""},
 		"a mux refuses it": {func(s *store.State) {
 			s.Status.Set("mux1", nodestatus.Status{Generation: 5, Rejected: 6, Reason: "full"})
-		}, False, "Rejected", "mux1: full", ""},
+		}, False, "Rejected", "refused by mux1: weir describe mux mux1 says why", "full"},
 		"a mux has no NAT prefix": {func(s *store.State) {
 			s.PutNode(model.Node{Name: "mux1", Role: model.RoleMux, NATPrefixes: []netip.Prefix{netip.MustParsePrefix("fd66::/112")}})
 			natIn(s)

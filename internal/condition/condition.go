@@ -70,6 +70,9 @@ func GenerationOf(s *store.State, vip model.VIP) model.Generation {
 	return generation
 }
 
+// Refusal says who refuses a VIP. Why may name what is other tenants', so it is told of the mux alone.
+func Refusal(mux string) string { return mux + ": weir describe mux " + mux + " says why" }
+
 // programmed says whether all muxes that are connected run the generation. One that is away forwards
 // nothing, or what it had: that is told of the mux, not of each VIP.
 func programmed(s *store.State, generation model.Generation) Condition {
@@ -89,7 +92,7 @@ func programmed(s *store.State, generation model.Generation) Condition {
 		case said.Generation >= generation:
 			run++
 		case said.Rejected >= generation:
-			refused = append(refused, mux.Name+": "+said.Reason)
+			refused = append(refused, Refusal(mux.Name))
 		}
 	}
 	share := fmt.Sprintf("%d of %d connected muxes run it", run, connected)
@@ -102,7 +105,7 @@ func programmed(s *store.State, generation model.Generation) Condition {
 	case connected == 0:
 		return Condition{Unknown, reasonUnreachable, fmt.Sprintf("none of %d muxes is connected", registered)}
 	case len(refused) > 0:
-		return Condition{False, ReasonRejected, share + "; " + strings.Join(refused, "; ")}
+		return Condition{False, ReasonRejected, share + "; refused by " + strings.Join(refused, "; ")}
 	case run < connected:
 		return Condition{False, ReasonPending, share}
 	}

@@ -93,7 +93,7 @@ func badNight() *canned {
 			},
 			VipWarnings: []string{
 				"vip shop, UDP 53: has no backends: the muxes drop what arrives",
-				"vip shop: refused by mux3: grow the table buckets: it holds 512, 1024 are needed",
+				"vip shop: refused by mux3: weir describe mux mux3 says why",
 				"vip shop, TCP 80: backend 10.3.2.11:8080 on host2 is unhealthy: GET /healthz: 503 Service Unavailable",
 			},
 			VipWarningsTotal: 3,
@@ -242,7 +242,7 @@ func troubledVIP() *weirv1.VIP {
 		Ping: "ignore", FlowLimit: 100000, Consistency: "flow-table",
 		Status: &weirv1.VIPStatus{
 			Generation: 42, MuxesProgrammed: 1, MuxesTotal: 3,
-			Rejections: []string{"mux3: grow the table buckets: it holds 512, 1024 are needed"},
+			Rejections: []string{"mux3: weir describe mux mux3 says why"},
 		},
 	}
 }

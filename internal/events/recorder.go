@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/store/eventlog"
 	"github.com/weirlb/weir/internal/trust"
@@ -21,6 +22,12 @@ const (
 	KindFabric     = "Fabric"
 	KindManager    = "manager"
 )
+
+// Kinds are all of them, with those of nodes.
+var Kinds = []string{
+	KindVIP, KindPool, KindPrefixList, KindNetwork, KindOverlay, KindFabric,
+	string(model.RoleMux), string(model.RoleHost), string(model.RoleSwitch), KindManager,
+}
 
 // Bounds of the queue of events.
 const (

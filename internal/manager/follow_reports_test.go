@@ -9,6 +9,7 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/wire"
 )
 
 // hasSessions reports how many sessions the host has, and nothing else that is new, and says whether all of these managers
@@ -127,4 +128,25 @@ func TestNodesWhoseManagerDies(t *testing.T) {
 		return there
 	})
 	eventually(t, "both show what it reports there", func() bool { return host1.hasSessions(5, m1, m2) })
+}
+
+// What nodes tell of a VIP is an event, whichever manager they follow.
+func TestFollowersRecordEvents(t *testing.T) {
+	t.Parallel()
+	r, _ := startFollowing(t, 3)
+	apply(t, r.urls[0], plainShop(1))
+	startMux(t, r.urls[2], "mux1", "10.1.1.2")
+	m1, m3 := dial(t, r.urls[0]), dial(t, r.urls[2])
+	eventually(t, "the mux is connected", func() bool { return nodes(t, m1) == 1 && nodes(t, m3) == 1 })
+	report := &weirv1.ReportMuxRequest{
+		Name: "mux1", Status: &weirv1.MuxStatus{},
+		Events: []*weirv1.MuxEvent{{Endpoint: wire.EndpointKeyToProto(shopKey), Reason: "SYNCookiesOn", Message: "a flood", Warning: true}},
+	}
+	eventually(t, "its report is taken", func() bool { _, err := m3.ReportMux(t.Context(), report); return err == nil })
+	eventually(t, "the event is told by others", func() bool {
+		list, err := m1.ListEvents(t.Context(), &weirv1.ListEventsRequest{})
+		return err == nil && slices.ContainsFunc(list.GetEvents(), func(e *weirv1.Event) bool {
+			return e.GetReason() == "SYNCookiesOn" && e.GetSource() == "mux1" && e.GetObject() == "shop"
+		})
+	})
 }

@@ -237,7 +237,7 @@ func restoreWaits(t *testing.T, h *restoredHosts) {
 	backup := backUpTo(t, first)
 	stop()
 	var second *Manager
-	url, _ = start(t, Config{DataDir: restoreOf(t, backup)}, func(m *Manager) { second, m.allocator.Quarantine = m, 240*time.Millisecond })
+	url, _ = start(t, Config{DataDir: restoreOf(t, backup)}, func(m *Manager) { second, m.allocator.Quarantine = m, time.Second })
 	client = dial(t, url)
 	eventually(t, "it leads", second.replica.Leads)
 	pooled := shop()

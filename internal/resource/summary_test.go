@@ -178,7 +178,7 @@ func TestRefusalIsOneLine(t *testing.T) {
 	s.Status.Set("mux1", nodestatus.Status{Generation: 7})
 	s.Status.Set("mux2", nodestatus.Status{Rejected: 7, Reason: "the table buckets is full"})
 	all := told(s, anyTenant)
-	if want := []string{"vip vip000001 and 4 others: refused by mux2: the table buckets is full"}; !slices.Equal(all.VipWarnings, want) {
+	if want := []string{"vip vip000001 and 4 others: refused by mux2: weir describe mux mux2 says why"}; !slices.Equal(all.VipWarnings, want) {
 		t.Errorf("told %q, want %q", all.VipWarnings, want)
 	}
 }

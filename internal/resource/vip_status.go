@@ -80,7 +80,7 @@ func runsGeneration(s *store.State, mux model.Node, generation model.Generation)
 	case said.Generation >= generation && s.Streams.At(mux.Name):
 		return true, ""
 	case said.Rejected >= generation:
-		return false, mux.Name + ": " + said.Reason
+		return false, condition.Refusal(mux.Name)
 	}
 	return false, ""
 }

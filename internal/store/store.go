@@ -82,7 +82,7 @@ func newStore(client *etcd.Client, cfg Config) *Store {
 	return &Store{
 		cache: c, writer: &writer{cache: c, queue: newWrites()}, Status: nodestatus.New(client, cfg.Log), Health: &HealthWriter{c}, Chunks: &ChunkWriter{cache: c},
 		Conditions: vipstatus.New(c.Election), Presence: presence.New(client, cfg.Log),
-		Events: eventlog.New(client, c.Election), Audit: auditlog.New(client), journal: journal.New(),
+		Events: eventlog.New(client), Audit: auditlog.New(client), journal: journal.New(),
 	}
 }
 
@@ -201,15 +201,13 @@ func (s *Store) load(ctx context.Context) error {
 	if old := s.State(); old != nil { // after a watch that fell behind: what is gone differs too
 		b.delta.add(old.FullDelta())
 	}
-	s.show(b)
-	s.journal.Begin(b.next.revision)
+	s.journal.Begin(b.next.revision, func() { s.set(b) })
 	return nil
 }
 
 // show makes the State that b made the newest.
 func (s *Store) show(b *builder) {
-	s.set(b)
-	s.journal.Add(b.vips, b.next.revision)
+	s.journal.Add(b.vips, b.next.revision, func() { s.set(b) })
 }
 
 // follow keeps the State current.

@@ -134,6 +134,23 @@ func (c *Credential) Save(dataDir string) error {
 	return WriteFile(NodeFile(dataDir), append(append(key, c.CertificatePEM()...), ca...))
 }
 
+// CanWriteFile says why WriteFile could not write a file as small as a credential, before there is one.
+func CanWriteFile(path string) error {
+	try, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	const most = 64 << 10
+	_, err = try.Write(make([]byte, most))
+	if info, reason := os.Stat(path); reason == nil && info.IsDir() {
+		err = errors.Join(err, errors.New("it is a folder"))
+	}
+	if err = errors.Join(err, try.Sync(), try.Close(), os.Remove(try.Name())); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return nil
+}
+
 // WriteFile replaces a file that only its owner may read, in one step that a crash does not halve.
 func WriteFile(path string, data []byte) error {
 	next, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")

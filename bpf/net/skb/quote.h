@@ -49,6 +49,15 @@ static __always_inline bool icmp_read_ip(struct __sk_buff *skb, struct packet *q
 	__builtin_memcpy(&quoted->destination, &ip.v6.daddr, sizeof(quoted->destination));
 	quoted->protocol = ip.v6.nexthdr;
 	quoted->l4 = quoted->l3 + sizeof(ip.v6);
+	if (quoted->protocol == IPPROTO_FRAGMENT) { /* of a first fragment, as of IPv4 */
+		struct extension header;
+
+		if (bpf_skb_load_bytes(skb, quoted->l4, &header, sizeof(header)) ||
+		    header.fragment & bpf_htons(0xfff8))
+			return false;
+		quoted->protocol = header.next;
+		quoted->l4 += sizeof(header);
+	}
 	return ip.v6.version == 6;
 }
 

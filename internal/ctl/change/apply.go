@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -79,17 +80,8 @@ func apply(s *session.Session, cmd *cobra.Command, files []string, dryRun, stric
 	if err != nil {
 		return err
 	}
-	if dryRun {
-		for _, r := range resources {
-			if isTenant(r) {
-				fmt.Fprintf(progress(s, cmd), "tenant %s: a dry run does not look at tenants\n", r.Name())
-			}
-		}
-	} else if err := applyTenants(s, cmd, resources); err != nil {
-		return err
-	}
-	resources = slices.DeleteFunc(resources, isTenant)
-	if resources, err = applyFabrics(s, cmd, resources, dryRun); err != nil {
+	resources, done, err := applyOthers(s, cmd, resources, dryRun)
+	if err != nil {
 		return err
 	}
 	if len(resources) == 0 {
@@ -101,7 +93,7 @@ func apply(s *session.Session, cmd *cobra.Command, files []string, dryRun, stric
 	request.DryRun, request.Strict = dryRun, strict
 	response, err := applyVIPs(s, cmd, request, resources)
 	if err != nil {
-		return err
+		return afterOthers(err, done)
 	}
 	err = s.Output.Print(cmd.OutOrStdout(), output.Message{Message: response}, func(w io.Writer) error {
 		for _, pool := range response.GetPools() {
@@ -129,6 +121,47 @@ func apply(s *session.Session, cmd *cobra.Command, files []string, dryRun, stric
 		return err
 	}
 	return wait.forMuxes(s, cmd, response.GetGeneration())
+}
+
+// applyOthers applies what has calls of its own, tenants and then fabrics, and returns the other resources, and what was applied.
+func applyOthers(
+	s *session.Session, cmd *cobra.Command, resources []manifest.Resource, dryRun bool,
+) (left []manifest.Resource, done []string, err error) {
+	if dryRun {
+		for _, r := range resources {
+			if isTenant(r) {
+				fmt.Fprintf(progress(s, cmd), "tenant %s: a dry run does not look at tenants\n", r.Name())
+			}
+		}
+	} else if err := applyTenants(s, cmd, resources); err != nil {
+		return nil, nil, err
+	}
+	left = slices.DeleteFunc(slices.Clone(resources), isTenant)
+	if len(left) < len(resources) && !dryRun {
+		done = append(done, "tenants")
+	}
+	before := len(left)
+	if left, err = applyFabrics(s, cmd, left, dryRun); err != nil {
+		return nil, nil, afterOthers(err, done)
+	}
+	if len(left) < before && !dryRun {
+		done = append(done, "fabrics")
+	}
+	return left, done, nil
+}
+
+// afterOthers adds to err what was applied by calls before that of which it is.
+func afterOthers(err error, done []string) error {
+	what := strings.Join(done, " and ")
+	var problem *manifestfile.ProblemError
+	switch {
+	case what == "":
+		return err
+	case errors.As(err, &problem):
+		problem.Beside = what
+		return fmt.Errorf("apply: %w", problem) // the text of err is of before
+	}
+	return fmt.Errorf("%w: %s are applied: apply again to go on", err, what)
 }
 
 // applyRequest is the request that applies resources, none of which is a tenant.

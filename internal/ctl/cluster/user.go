@@ -42,6 +42,7 @@ type credentials struct {
 	certificate bool
 	file        string
 	key         trust.Key
+	config      rpc.Config // that is written, but for what managers make
 }
 
 func (c *credentials) flags(cmd *cobra.Command) {
@@ -51,13 +52,19 @@ func (c *credentials) flags(cmd *cobra.Command) {
 		"`file` to write a configuration to, for --config of the user, instead of telling the token")
 }
 
-// request makes a key and asks for its certificate, if that is what the user gets.
+// request makes a key and asks for its certificate, if that is what the user gets. It holds that the file can be written:
+// nobody has the credentials later.
 func (c *credentials) request(cmd *cobra.Command) (request []byte, err error) {
-	switch {
-	case !c.certificate:
-		return nil, nil
-	case c.file == "":
+	if c.certificate && c.file == "" {
 		return nil, session.NewUsageError(cmd, errors.New("--certificate needs --write, for the certificate and its key"))
+	}
+	if c.file != "" {
+		if err := trust.CanWriteFile(c.file); err != nil {
+			return nil, fmt.Errorf("%w; nothing was changed", err)
+		}
+	}
+	if !c.certificate {
+		return nil, nil
 	}
 	if c.key, err = trust.NewKey(); err != nil {
 		return nil, err
@@ -65,31 +72,37 @@ func (c *credentials) request(cmd *cobra.Command) (request []byte, err error) {
 	return c.key.Request(nil, nil)
 }
 
-// write writes what the managers made, or prints the token.
-func (c *credentials) write(
-	cmd *cobra.Command, s *session.Session, client *rpc.Client, token string, certificate, ca []byte,
-) error {
+// reach fills in by which managers the user reaches the cluster, whichever of them is away. It is asked before the credentials
+// of who asks may be void.
+func (c *credentials) reach(ctx context.Context, s *session.Session, client *rpc.Client) error {
 	if c.file == "" {
-		_, err := fmt.Fprintln(cmd.OutOrStdout(), token)
-		return err
+		return nil
 	}
 	access, err := s.Access()
 	if err != nil {
+		return err
+	}
+	c.config.Managers = strings.Split(access.Managers, ",")
+	if all, err := client.ListManagers(ctx, &weirv1.ListManagersRequest{}); err == nil {
+		for _, m := range all.GetManagers() {
+			c.config.AddManagers(m.GetAddress())
+		}
+	}
+	return nil
+}
+
+// write writes what the managers made, or prints the token.
+func (c *credentials) write(cmd *cobra.Command, token string, certificate, ca []byte) error {
+	if c.file == "" {
+		_, err := fmt.Fprintln(cmd.OutOrStdout(), token)
 		return err
 	}
 	authority, err := x509.ParseCertificate(ca)
 	if err != nil {
 		return fmt.Errorf("read the CA: %w", err)
 	}
-	config := rpc.Config{
-		Managers: strings.Split(access.Managers, ","), CA: string(trust.EncodeCertificate(authority)), Token: token,
-	}
-	// Whoever gets the file is to reach the cluster whichever of its managers is away.
-	if all, err := client.ListManagers(cmd.Context(), &weirv1.ListManagersRequest{}); err == nil {
-		for _, m := range all.GetManagers() {
-			config.AddManagers(m.GetAddress())
-		}
-	}
+	config := c.config
+	config.CA, config.Token = string(trust.EncodeCertificate(authority)), token
 	if c.certificate {
 		signed, err := x509.ParseCertificate(certificate)
 		if err != nil {
@@ -110,7 +123,8 @@ func (c *credentials) write(
 		return err
 	}
 	if err := trust.WriteFile(c.file, text); err != nil {
-		return err
+		_, printed := fmt.Fprintf(cmd.OutOrStdout(), "%s", text)
+		return errors.Join(fmt.Errorf("%w: what it was to have is printed instead, and nobody else has it: keep it", err), printed)
 	}
 	_, err = fmt.Fprintf(cmd.OutOrStdout(), "written to %s\n", c.file)
 	return err
@@ -130,13 +144,16 @@ func createUserCommand(s *session.Session) *cobra.Command {
 				return err
 			}
 			return s.Call(cmd.Context(), func(ctx context.Context, client *rpc.Client) error {
+				if err := given.reach(ctx, s, client); err != nil {
+					return err
+				}
 				made, err := client.CreateUser(ctx, &weirv1.CreateUserRequest{Request: request, User: &weirv1.User{
 					Name: args[0], Bindings: []*weirv1.Binding{{Tenant: tenant, Role: role}},
 				}})
 				if err != nil {
 					return fmt.Errorf("create user %s: %w", args[0], err)
 				}
-				return given.write(cmd, s, client, made.GetToken(), made.GetCertificate(), made.GetCa())
+				return given.write(cmd, made.GetToken(), made.GetCertificate(), made.GetCa())
 			})
 		},
 	}
@@ -159,11 +176,14 @@ func rotateUserCommand(s *session.Session) *cobra.Command {
 				return err
 			}
 			return s.Call(cmd.Context(), func(ctx context.Context, client *rpc.Client) error {
+				if err := given.reach(ctx, s, client); err != nil {
+					return err
+				}
 				made, err := client.RotateUser(ctx, &weirv1.RotateUserRequest{Name: args[0], Request: request})
 				if err != nil {
 					return fmt.Errorf("rotate user %s: %w", args[0], err)
 				}
-				return given.write(cmd, s, client, made.GetToken(), made.GetCertificate(), made.GetCa())
+				return given.write(cmd, made.GetToken(), made.GetCertificate(), made.GetCa())
 			})
 		},
 	}

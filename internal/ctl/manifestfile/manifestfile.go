@@ -25,7 +25,8 @@ var suffixes = []string{".yaml", ".yml", ".json"}
 type ProblemError struct {
 	what     string // "read the manifests"
 	problems manifest.Problems
-	Applied  int // VIPs before those
+	Applied  int    // VIPs before those
+	Beside   string // what was applied by calls of its own before, "tenants and fabrics"; empty: nothing
 }
 
 func (e *ProblemError) Error() string {
@@ -33,9 +34,16 @@ func (e *ProblemError) Error() string {
 	if n := len(e.problems); n != 1 {
 		things = fmt.Sprintf("%d problems", n)
 	}
-	changed := "nothing was changed"
+	var done []string
+	if e.Beside != "" {
+		done = append(done, e.Beside)
+	}
 	if e.Applied > 0 {
-		changed = fmt.Sprintf("only the first %d VIPs were applied", e.Applied)
+		done = append(done, fmt.Sprintf("the first %d VIPs", e.Applied))
+	}
+	changed := "nothing was changed"
+	if len(done) > 0 {
+		changed = "only " + strings.Join(done, " and ") + " were applied"
 	}
 	return fmt.Sprintf("%s: %s, %s\n%v", e.what, things, changed, e.problems)
 }

@@ -12,7 +12,7 @@ const (
 	unreachable4, timeExceeded4, parameterProblem4            = 3, 11, 12
 	unreachable6, tooBig6, timeExceeded6, parameterBad6       = 1, 2, 3, 4
 	echo4, echo6                                              = 8, 128
-	protocolICMP4, protocolICMP6                        uint8 = 1, 58
+	protocolICMP4, protocolICMP6, protocolFragment      uint8 = 1, 58, 44
 )
 
 // message is an ICMP message in an IP packet of its own, with right checksums.
@@ -60,6 +60,9 @@ func quotes(quoted []byte, source bool, to string) []byte {
 	at, size, header := 12, 4, 20
 	if target.Addr().Is6() {
 		at, size, header = 8, 16, 40
+		if q[6] == protocolFragment {
+			header += 8
+		}
 	}
 	port := header
 	if !source {
@@ -125,7 +128,36 @@ func icmpCases() []packetCase {
 			all = append(all, w.inward(kind), w.outward(kind))
 		}
 	}
-	return append(all, v4.unknown(), v6.unknown(), v4.laterFragment())
+	return append(all, v4.unknown(), v6.unknown(), v4.laterFragment(), v4.firstFragment(), v6.firstFragment())
+}
+
+// firstFragment is errors about the first fragment of a datagram, which has its ports: a router with a smaller MTU says so of a
+// long answer to the client, and a workload of what a client sent.
+func (w icmpWorld) firstFragment() packetCase {
+	vip, client := w.addresses()
+	connection := pkt.UDP(w.client, w.vip)
+	out := delivered(connection, w.dip)
+	first := func(p *pkt.Packet) {
+		p.IP.MoreFragments, p.IP.DontFragment, p.Payload = true, false, make([]byte, 1200)
+	}
+	quoted := quote(replyTo(out, 0).With(from(w.vip)).With(first), 1000)
+	sent := quote(out.With(first), 1000)
+	dipPort := netip.AddrPortFrom(netip.MustParseAddr(w.dip), backendPort).String()
+	later := append([]byte(nil), quoted...)
+	bare, at := w.least-8, 7
+	if netip.MustParseAddr(vip).Is6() {
+		bare, at = bare+8, 43
+	}
+	later[at] |= 0x18
+	return packetCase{"error about a first fragment of " + w.vip, []step{
+		carried(connection, outer(w.tunnel), gue{}, "deliver_native", &out),
+		carriedRaw(message(w.router, vip, w.errors[1], quoted), outer(w.tunnel), "deliver_native",
+			decodedFrame(message(w.router, w.dip, w.errors[1], quotes(quoted, true, dipPort)))),
+		{program: "to_uplink", in: asFrame(message(w.dip, client, w.errors[0], sent)), verdict: "reply_native",
+			want: decodedFrame(message(vip, client, w.errors[0], quotes(sent, false, w.vip)))},
+		carriedRaw(message(w.router, vip, w.errors[1], quoted[:bare]), outer(w.tunnel), "drop_icmp_unknown", nil),
+		carriedRaw(message(w.router, vip, w.errors[1], later), outer(w.tunnel), "drop_icmp_unknown", nil),
+	}}
 }
 
 // laterFragment is an error about a fragment behind the first one, whose bytes happen to look like the ports of

@@ -54,6 +54,11 @@ func TestDatagramsAreAnsweredPastTheMux(t *testing.T) {
 			if err != nil || s.Events != UDP || s.Host != 7 || !s.isHalfOpen() {
 				t.Fatalf("session %+v, %v", s, err)
 			}
+			var key [10]uint32
+			r.must(r.objects.HashKey.Get(&key))
+			if r.AnyOutOfPlace(int(testConfig.Sets), func(row Session) uint64 { return Hash(key, row) }) {
+				t.Error("user space does not find the set that the program has put it in")
+			}
 			local := netip.AddrPortFrom(got.IP.Source, got.SourcePort).String()
 			answer := pkt.UDP(f.dip, local, pkt.Payload([]byte("answer")))
 			v, out, err := pkt.DecodeVXLAN(r.run(r.objects.ToUnderlay, answer.Frame(), "reply", forward))

@@ -55,7 +55,7 @@ func (c *Clients) SweepFlows(now uint32) (int, error) {
 	}
 	flows := make(map[uint32]uint32)
 	left, err := c.sweepFlows(func(f Flow) bool {
-		if age := time.Duration(int32(now-f.Seen)) * Tick; f.Events.IsOver() && age > f.Events.Quarantine() || f.Events&UDP != 0 && age > datagramsTime {
+		if time.Duration(int32(now-f.Seen))*Tick > f.keptFor() {
 			return true
 		}
 		flows[owners[networkAddress(f.vni, f.Client.Addr())].Ifindex]++
@@ -80,8 +80,25 @@ func (c *Clients) SweepFlows(now uint32) (int, error) {
 	return left, nil
 }
 
-// datagramsTime is the silence after which a flow of datagrams is forgotten: it would go by the muxes.
-const datagramsTime = 30 * time.Second
+// The silence after which a flow is forgotten: it would go by the muxes, and has a place of its port's until then. Of a
+// connection it is what RFC 5382 asks of a NAT, 2 hours and 4 minutes, or of one that did not begin, 4 minutes.
+const (
+	datagramsTime = 30 * time.Second
+	beginningTime = 4 * time.Minute
+	silenceTime   = 2*time.Hour + 4*time.Minute
+)
+
+func (f Flow) keptFor() time.Duration {
+	switch {
+	case f.Events&UDP != 0:
+		return datagramsTime
+	case f.Events.IsOver():
+		return f.Events.Quarantine()
+	case f.State == FlowHalfOpen:
+		return beginningTime
+	}
+	return silenceTime
+}
 
 func flowOf(key overlayBypassFlowKey, row overlayBypassFlow) Flow {
 	f := Flow{

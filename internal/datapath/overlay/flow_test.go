@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/cilium/ebpf"
 
@@ -128,6 +129,30 @@ func TestFlowsOfAPortAreBounded(t *testing.T) {
 	if n, err := r.SweepFlows(now); err != nil || n != 10 {
 		t.Errorf("%d flows, %v", n, err)
 	}
+}
+
+// Connections that say nothing, or never began, give their places of a port back.
+func TestSilentFlowsAreForgotten(t *testing.T) {
+	eachFamily(t, func(t *testing.T, r clientRig) {
+		left := func(after time.Duration, want int) {
+			t.Helper()
+			all, err := r.Flows()
+			r.must(err)
+			now := uint32(0)
+			for _, f := range all {
+				now = max(now, f.Seen)
+			}
+			if n, err := r.SweepFlows(now + uint32(after/Tick)); err != nil || n != want {
+				t.Errorf("%d flows after %v, not %d, %v", n, after, want, err)
+			}
+		}
+		r.learn()
+		r.send(r.sent(pkt.SYN, 1000, 0, func(p *pkt.Packet) { p.SourcePort++ }), "send_mux")
+		left(beginningTime-time.Minute, 2)
+		left(beginningTime+time.Minute, 1)
+		left(silenceTime-time.Minute, 1)
+		left(silenceTime+time.Minute, 0)
+	})
 }
 
 // Flows go with their port; a port that stays keeps them. Two ports can't have one address.

@@ -208,7 +208,11 @@ func Hash(key [10]uint32, s Session) uint64 {
 	binary.BigEndian.PutUint16(ports[0:], s.Client.Port())
 	binary.BigEndian.PutUint16(ports[2:], s.Port)
 	term := func(a, b uint32, at int) uint64 { return uint64(a+key[at]) * uint64(b+key[at+1]) }
-	h := term(c[0], c[1], 0) + term(c[2], c[3], 2) + term(s.Attachment, binary.NativeEndian.Uint32(ports[:]), 4)
+	attachment := s.Attachment
+	if s.Events&UDP != 0 {
+		attachment |= 1 << 31
+	}
+	h := term(c[0], c[1], 0) + term(c[2], c[3], 2) + term(attachment, binary.NativeEndian.Uint32(ports[:]), 4)
 	h ^= h >> 33
 	h *= 0xff51afd7ed558ccd
 	h ^= h >> 33

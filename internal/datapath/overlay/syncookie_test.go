@@ -112,6 +112,19 @@ func TestACookieBeginsASession(t *testing.T) {
 	}
 }
 
+// A client whose segments have no room for an FBT acknowledges a cookie as well: the mux names its host in a header of its own.
+func TestACookieBehindABypassHeader(t *testing.T) {
+	for name, f := range families() {
+		t.Run(name, func(t *testing.T) {
+			r := newCookieRig(t, f, 0)
+			ack := r.segment(pkt.ACK, clientISN+1, r.rightCookie(clientISN)+1, pkt.Payload([]byte("hello")))
+			syn := r.decode(r.run(r.objects.FromUnderlay, r.headed(ack, 7, r.key), "syncookie_native", next))
+			r.wants("SYN", syn, pkt.SYN, clientISN, 0, 0)
+			r.checkSYN(syn)
+		})
+	}
+}
+
 // checkSYN wants the ends and options of the SYN that the server gets.
 func (r *rig) checkSYN(syn pkt.Packet) {
 	r.t.Helper()

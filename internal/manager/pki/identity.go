@@ -202,6 +202,10 @@ func (i *Identity) Settle(ctx context.Context, from *store.Store, managerURL str
 		}
 		i.authority = authority
 	}
+	// A store that was restored may know a manager of this name that has joined again.
+	if before := trusted.Principals.At(i.self.String()); i.founding != nil && !before.Revoked {
+		i.self.Issue = max(i.self.Issue, before.Issue)
+	}
 	if _, err := InForce(i.self, trusted); err != nil {
 		return false, fmt.Errorf("%w: move %s away, and join again with --join, --token-file and --ca-hash", err, i.dir)
 	}

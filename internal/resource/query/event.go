@@ -19,9 +19,8 @@ type EventFilter struct{ kind, object, tenant, severity string }
 
 // NewEventFilter makes a filter of what a request says.
 func NewEventFilter(kind, object, tenant, severity string) (EventFilter, error) {
-	kinds := []string{"", events.KindVIP, events.KindPool, events.KindPrefixList, events.KindNetwork, events.KindOverlay, string(model.RoleMux), string(model.RoleHost), string(model.RoleSwitch), events.KindManager}
-	if !slices.Contains(kinds, kind) {
-		return EventFilter{}, &model.FieldError{Field: "kind", Reason: fmt.Sprintf("must be one of %v, is %.64q", kinds[1:], kind)}
+	if kind != "" && !slices.Contains(events.Kinds, kind) {
+		return EventFilter{}, &model.FieldError{Field: "kind", Reason: fmt.Sprintf("must be one of %v, is %.64q", events.Kinds, kind)}
 	}
 	if severity != "" && severity != info && severity != warning {
 		return EventFilter{}, &model.FieldError{Field: "severity", Reason: fmt.Sprintf("must be %s or %s, is %.64q", info, warning, severity)}

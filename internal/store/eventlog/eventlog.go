@@ -14,7 +14,6 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/weirlb/weir/internal/election"
 	"github.com/weirlb/weir/internal/etcd"
 	"github.com/weirlb/weir/internal/store/codec"
 	"github.com/weirlb/weir/internal/store/keyspace"
@@ -50,13 +49,17 @@ func (e Event) Name() string {
 }
 
 // Log is where events are stored.
-type Log struct {
-	etcd     *etcd.Client
-	election *election.Election
-}
+type Log struct{ etcd *etcd.Client }
 
-// New returns the log, to which only the manager that leads writes.
-func New(client *etcd.Client, e *election.Election) *Log { return &Log{etcd: client, election: e} }
+// New returns the log. All managers write to it, as nodes tell what happened whichever of them they follow.
+func New(client *etcd.Client) *Log { return &Log{client} }
+
+func (l *Log) commit(ctx context.Context, ops []clientv3.Op) error {
+	ctx, cancel := context.WithTimeout(ctx, etcd.CallTimeout)
+	defer cancel()
+	_, err := l.etcd.Txn(ctx).Then(ops...).Commit()
+	return err
+}
 
 // Recorder writes events. It is used by one goroutine.
 type Recorder struct {
@@ -90,7 +93,7 @@ func (r *Recorder) Record(ctx context.Context, now time.Time, events []Event) er
 		}
 		ops = append(ops, clientv3.OpPut(keyspace.Events+name, value, clientv3.WithLease(r.lease)))
 	}
-	if err := r.log.election.Commit(ctx, ops); err != nil {
+	if err := r.log.commit(ctx, ops); err != nil {
 		if errors.Is(err, rpctypes.ErrLeaseNotFound) {
 			r.until = time.Time{} // it expired while this manager stood still
 		}

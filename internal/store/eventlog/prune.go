@@ -58,7 +58,7 @@ func (r *Recorder) prune(ctx context.Context) error {
 		delete(r.known, names[i])
 	}
 	for some := range slices.Chunk(ops, etcd.SafeOperations) {
-		if err := r.log.election.Commit(ctx, some); err != nil {
+		if err := r.log.commit(ctx, some); err != nil {
 			r.known = nil
 			return etcd.Explain("delete old events", err)
 		}

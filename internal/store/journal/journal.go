@@ -29,25 +29,28 @@ type Journal struct {
 // New makes an empty Journal.
 func New() *Journal { return &Journal{changed: make(chan struct{})} }
 
-// Begin forgets everything: the State was read anew, of that revision.
-func (j *Journal) Begin(revision int64) {
+// Begin forgets everything: the State was read anew, of that revision. show makes it the newest.
+func (j *Journal) Begin(revision int64, show func()) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	show()
 	j.start, j.changes = revision, nil
 	close(j.changed)
 	j.changed = make(chan struct{})
 }
 
-// Add takes over the changes that led to the State of a revision, which is shown already.
-func (j *Journal) Add(changes []Change, revision int64) {
+// Add takes over the changes that led to the State of a revision. show makes it the newest: nobody who looks finds it without
+// them.
+func (j *Journal) Add(changes []Change, revision int64, show func()) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	show()
 	if len(changes) == 0 {
 		return
 	}
 	for i := range changes {
 		changes[i].revision = revision
 	}
-	j.mu.Lock()
-	defer j.mu.Unlock()
 	j.changes = append(j.changes, changes...)
 	if over := len(j.changes) - size; over > 0 {
 		j.start = j.changes[over-1].revision
@@ -58,8 +61,8 @@ func (j *Journal) Add(changes []Change, revision int64) {
 }
 
 // Since returns the first change of each VIP after a revision, in their order. complete says whether the journal reaches
-// back so far. The channel is closed when there is more. look is called before the next changes are added: the State that it
-// finds shows those that are returned.
+// back so far. The channel is closed when there is more. look is called before the next State is shown: the one that it finds
+// shows those that are returned, and no others.
 func (j *Journal) Since(revision int64, look func()) (changes []Change, complete bool, more <-chan struct{}) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

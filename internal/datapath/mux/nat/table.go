@@ -265,6 +265,10 @@ func (t *Table) Point(moved func(tunnel netip.Addr) bool) error {
 	return nil
 }
 
+// adoptedIdle ends open sessions of a backend that was removed before this process began: RFC 5382 has a NAT keep them for 2 hours
+// and 4 minutes.
+const adoptedIdle = 2*time.Hour + 4*time.Minute
+
 // Adopt reads what adopted tables have.
 func (t *Table) Adopt() error {
 	slots, err := abi.ReadTable[bpf.MuxNatSlot, uint32](t.tables.NATSlots)
@@ -273,7 +277,10 @@ func (t *Table) Adopt() error {
 	}
 	err = errors.Join(
 		abi.EachRow(t.tables.NATBackends, func(number uint32, row bpf.MuxNatBackend) {
-			b := Backend{Address: netip.AddrPortFrom(bpf.FromAddress(row.Address), abi.Port(row.Port))}
+			b := Backend{
+				Address:     netip.AddrPortFrom(bpf.FromAddress(row.Address), abi.Port(row.Port)),
+				IdleTimeout: adoptedIdle, // of those that a slot has, SetBackends knows better
+			}
 			t.backends[number] = b
 			t.tunnels.Add(b.Address.Addr(), 1)
 			t.hops.Adopt(b.Address.Addr(), row.NextHop)
