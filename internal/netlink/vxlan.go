@@ -22,24 +22,9 @@ var vxlanIdle = map[bool]struct {
 // family is there, the idle one goes. It returns the names of those that it keeps. To be called now and then, in the
 // uplink's network namespace.
 func KeepVXLANSockets(tunnels []netip.Addr) ([]string, error) {
-	links, err := retry(vnl.LinkList)
+	ours, others, err := vxlanDevices()
 	if err != nil {
-		return nil, fmt.Errorf("list interfaces: %w", err)
-	}
-	ours, others := map[bool]vnl.Link{}, map[bool]bool{}
-	for _, l := range links {
-		v, ok := l.(*vnl.Vxlan)
-		if !ok || v.Port != vxlanPort {
-			continue
-		}
-		for v4, idle := range vxlanIdle {
-			switch {
-			case v.Name == idle.name:
-				ours[v4] = l
-			case v4 == vxlanIs4(v) || v.FlowBased: // that one has sockets of both
-				others[v4] = others[v4] || v.Name != vxlanIdle[!v4].name
-			}
-		}
+		return nil, err
 	}
 	var kept []string
 	for v4, idle := range vxlanIdle {
@@ -66,6 +51,30 @@ func KeepVXLANSockets(tunnels []netip.Addr) ([]string, error) {
 		return kept, fmt.Errorf("keep sockets of VXLAN: %w", err)
 	}
 	return kept, nil
+}
+
+// vxlanDevices are the idle devices that are there, and of which families others have sockets, by whether they are of IPv4.
+func vxlanDevices() (ours map[bool]vnl.Link, others map[bool]bool, err error) {
+	links, err := retry(vnl.LinkList)
+	if err != nil {
+		return nil, nil, fmt.Errorf("list interfaces: %w", err)
+	}
+	ours, others = map[bool]vnl.Link{}, map[bool]bool{}
+	for _, l := range links {
+		v, ok := l.(*vnl.Vxlan)
+		if !ok || v.Port != vxlanPort {
+			continue
+		}
+		for v4, idle := range vxlanIdle {
+			switch {
+			case v.Name == idle.name:
+				ours[v4] = l
+			case v4 == vxlanIs4(v) || v.FlowBased: // that one has sockets of both
+				others[v4] = others[v4] || v.Name != vxlanIdle[!v4].name
+			}
+		}
+	}
+	return ours, others, nil
 }
 
 // vxlanIs4 says of which family a device's socket is.

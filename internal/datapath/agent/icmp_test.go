@@ -153,8 +153,10 @@ func (w icmpWorld) firstFragment() packetCase {
 		carried(connection, outer(w.tunnel), gue{}, "deliver_native", &out),
 		carriedRaw(message(w.router, vip, w.errors[1], quoted), outer(w.tunnel), "deliver_native",
 			decodedFrame(message(w.router, w.dip, w.errors[1], quotes(quoted, true, dipPort)))),
-		{program: "to_uplink", in: asFrame(message(w.dip, client, w.errors[0], sent)), verdict: "reply_native",
-			want: decodedFrame(message(vip, client, w.errors[0], quotes(sent, false, w.vip)))},
+		{
+			program: "to_uplink", in: asFrame(message(w.dip, client, w.errors[0], sent)), verdict: "reply_native",
+			want: decodedFrame(message(vip, client, w.errors[0], quotes(sent, false, w.vip))),
+		},
 		carriedRaw(message(w.router, vip, w.errors[1], quoted[:bare]), outer(w.tunnel), "drop_icmp_unknown", nil),
 		carriedRaw(message(w.router, vip, w.errors[1], later), outer(w.tunnel), "drop_icmp_unknown", nil),
 	}}
