@@ -71,7 +71,7 @@ func TestConditionsAndEvents(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused := settled(t, client, "accepted=true Admitted; programmed=false Rejected; healthy=unknown NotCheckedYet; ")
-	if got := refused.Status.Conditions[1].Message; got != "0 of 1 connected muxes run it; mux1: no room" {
+	if got := refused.Status.Conditions[1].Message; got != "0 of 1 connected muxes run it; refused by mux1: weir describe mux mux1 says why" {
 		t.Errorf("the reason is %q", got)
 	}
 	seen := eventsOfShop(t, client)

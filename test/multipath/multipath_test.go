@@ -13,6 +13,7 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -93,10 +94,15 @@ type connection struct {
 	backend string
 }
 
+// lastPort is of the client's connections. Each has a port of its own: the VIPs have the same backends, and the kernel may well
+// give connections to two of them the same port, of which a backend can tell one alone.
+var lastPort atomic.Int32
+
 func dial(ns *netns.NS, to netip.Addr) (*connection, error) {
+	const first = 10_000 // below those that subflows get
 	c := &connection{}
 	err := ns.Do(func() (err error) {
-		dialer := net.Dialer{Timeout: patience}
+		dialer := net.Dialer{Timeout: patience, LocalAddr: &net.TCPAddr{Port: first + int(lastPort.Add(1))}}
 		dialer.SetMultipathTCP(true)
 		c.Conn, err = dialer.Dial("tcp", netip.AddrPortFrom(to, 80).String())
 		return err

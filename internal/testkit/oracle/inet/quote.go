@@ -13,7 +13,8 @@ type Quote struct {
 	at       int // of the ports
 }
 
-// ReadQuote reads as much as must be there: an IP header of the family, and ports right behind it.
+// ReadQuote reads as much as must be there: an IP header of the family, of IPv6 maybe that of a fragment, and
+// ports right behind it.
 func ReadQuote(b []byte, v4 bool) (q Quote, ok bool) {
 	var from, to netip.Addr
 	if v4 {
@@ -28,6 +29,12 @@ func ReadQuote(b []byte, v4 bool) (q Quote, ok bool) {
 		}
 		q.at, q.Protocol = 40, b[6]
 		from, to = netip.AddrFrom16([16]byte(b[8:])), netip.AddrFrom16([16]byte(b[24:]))
+		if fragment := b[40:]; q.Protocol == 44 { // a first one has the ports
+			if len(fragment) < 8 || binary.BigEndian.Uint16(fragment[2:])&0xfff8 != 0 {
+				return q, false
+			}
+			q.at, q.Protocol = 48, fragment[0]
+		}
 	}
 	if q.Protocol != 6 && q.Protocol != 17 || len(b) < q.at+4 {
 		return q, false
