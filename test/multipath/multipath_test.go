@@ -6,6 +6,7 @@ package multipath
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -14,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -99,13 +101,17 @@ type connection struct {
 var lastPort atomic.Int32
 
 func dial(ns *netns.NS, to netip.Addr) (*connection, error) {
-	const first = 10_000 // below those that subflows get
+	const first = 10_000
 	c := &connection{}
 	err := ns.Do(func() (err error) {
-		dialer := net.Dialer{Timeout: patience, LocalAddr: &net.TCPAddr{Port: first + int(lastPort.Add(1))}}
-		dialer.SetMultipathTCP(true)
-		c.Conn, err = dialer.Dial("tcp", netip.AddrPortFrom(to, 80).String())
-		return err
+		for {
+			dialer := net.Dialer{Timeout: patience, LocalAddr: &net.TCPAddr{Port: first + int(lastPort.Add(1))}}
+			dialer.SetMultipathTCP(true)
+			c.Conn, err = dialer.Dial("tcp", netip.AddrPortFrom(to, 80).String())
+			if !errors.Is(err, syscall.EADDRINUSE) { // else by a subflow
+				return err
+			}
+		}
 	})
 	if err != nil {
 		return nil, err
