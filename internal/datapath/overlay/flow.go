@@ -125,6 +125,9 @@ func (c *Clients) sweepFlows(over func(Flow) bool) (left int, err error) {
 	rows := make(map[overlayBypassFlowKey]bool) // whether it is over
 	// In batches: key by key a table that evicts begins anew whenever the key has gone that one was at.
 	err = abi.EachBatched(c.objects.BypassFlows, func(key overlayBypassFlowKey, row overlayBypassFlow) {
+		if _, twice := rows[key]; twice {
+			return
+		}
 		f := flowOf(key, row)
 		f.vni = attachments[f.Attachment]
 		rows[key] = over(f)
