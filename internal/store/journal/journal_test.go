@@ -1,6 +1,9 @@
 package journal
 
-import "testing"
+import (
+	"testing"
+	"time"
+)
 
 // Who looks while a State becomes the newest finds it with its changes: else they would never be told.
 func TestAStateIsSeenWithItsChanges(t *testing.T) {
@@ -10,7 +13,7 @@ func TestAStateIsSeenWithItsChanges(t *testing.T) {
 		revision int64
 		changes  int
 	}
-	looked, began := make(chan found), make(chan bool)
+	looked, began := make(chan found, 1), make(chan bool)
 	j.Add([]Change{{Name: "shop"}}, 5, func() {
 		newest = 5
 		go func() {
@@ -26,7 +29,8 @@ func TestAStateIsSeenWithItsChanges(t *testing.T) {
 		select {
 		case f := <-looked:
 			t.Errorf("revision %d was found before its changes were there, with %d", f.revision, f.changes)
-		default:
+			looked <- f
+		case <-time.After(50 * time.Millisecond): // it waits
 		}
 	})
 	if f := <-looked; f != (found{5, 1}) {
